@@ -33,7 +33,8 @@ _MODULES = {
 }
 # They import TensorFlow, if at all, once it is needed.
 _LIGHT_ROOMS = (
-    *("checkpoints", "config", "corpus", "errors", "formats", "neighbors", "readers", "serving"),
+    *("checkpoints", "config", "corpus", "errors", "extraction"),
+    *("formats", "neighbors", "readers", "serving"),
 )
 
 __all__ = sorted([*_MODULES, "__version__"])

@@ -1,7 +1,7 @@
 """The errors a user can cause. Each message says what was wrong, what was received, what to do."""
 
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Any, Self
 
 # Writes a setting as its user would: from its name and, if not empty, its value as in Python.
 Spell = Callable[[str, str], str]
@@ -118,12 +118,14 @@ _first_process: int | None = None  # where TensorFlow or JAX was used first
 def check_process() -> None:
     """Refuses a process that was forked after a tokenizer or a runtime was made.
 
-    TensorFlow's and JAX's threads are in its parent alone. It would wait for them for ever.
+    TensorFlow's and JAX's threads are in its parent alone. It would wait for them for ever. A call
+    inside a graph of TensorFlow 1 is refused too: nothing is computed there.
 
     Raises:
       DeviceError: it is one.
     """
     import os
+    import sys
 
     global _first_process
     _first_process = _first_process or os.getpid()
@@ -131,7 +133,15 @@ def check_process() -> None:
         raise DeviceError(
             "this process was forked from one that had a tokenizer or an extractor, and cannot "
             "compute: the threads of TensorFlow are not in it; start processes by 'spawn' or "
-            "'forkserver' (multiprocessing.get_context), or fork before the first one is made"
+            "'forkserver' (multiprocessing.get_context). Where they can only be forked, as by the "
+            "num_proc of datasets, make the extractor inside the function that they run, and none "
+            "before"
+        )
+    tf: Any = sys.modules.get("tensorflow")
+    if hasattr(tf, "inside_function") and not (tf.executing_eagerly() or tf.inside_function()):
+        raise DeviceError(
+            "eager execution is off, and bert_features cannot compute without; leave out "
+            "disable_v2_behavior() and disable_eager_execution(), or call it outside of tf.Graph"
         )
 
 

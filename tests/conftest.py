@@ -64,11 +64,11 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Chooses the CPU devices before any fixture is made, also those of a module."""
-    from bert_features.cli import edge
     from bert_features.machine import quiet_tensorflow
+    from bert_features.monitor import interruption
     from bert_features.runtime import tensorflow_devices
 
-    edge._received = None  # an earlier test sends signals to its own process
+    interruption.received = None  # an earlier test sends signals to its own process
     logging.getLogger("bert_features").propagate = True  # as caplog needs it
     quiet_tensorflow._is_own_process = False  # a worker that an earlier test made says it is
     eight = item.get_closest_marker("eight_devices") is not None
@@ -201,10 +201,11 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     And those with the same vocabulary its tokenizer; their other settings may differ. Not for tests
     that change how a step is traced.
     """
+    from bert_features.encoder import step as device_step
     from bert_features.extraction import extractor, preparation
     from bert_features.runtime import tensorflow as runtime
 
-    read, make_model, make_step = extractor.read_weights, extractor.DeviceStep, runtime._StepOnCpu
+    read, make_model, make_step = extractor.read_weights, device_step.DeviceStep, runtime._StepOnCpu
     make_tokenizer = preparation.make_tokenizer
 
     def keep(key: Any, make: Callable[[], Any]) -> Any:
@@ -240,7 +241,7 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(preparation, "make_tokenizer", kept_tokenizer)
     monkeypatch.setattr(extractor, "read_weights", read_weights)
-    monkeypatch.setattr(extractor, "DeviceStep", kept_model)
+    monkeypatch.setattr(device_step, "DeviceStep", kept_model)
     monkeypatch.setattr(runtime, "_StepOnCpu", kept_step)
 
 

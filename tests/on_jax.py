@@ -3,6 +3,7 @@
 The job comes as JSON on standard input; the results go to the folder it names.
 """
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -18,11 +19,14 @@ from bert_features import FeatureExtractor
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.step import DeviceStep
+from bert_features.errors import ConfigError
+from bert_features.machine import jax_on_cpus
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
 from bert_features.verify import other_runtime
 from tests import families
 from tests.cli.command_line import run
+from tests.layers import saving
 from tests.toy import TOY, random_batch, random_weights
 from tests.verify.reports import leave_checks, outcomes, verify_toy
 
@@ -68,6 +72,11 @@ def step():
         "replicated": all(value.sharding.is_fully_replicated for value in weights),
         # The model has no second copy.
         "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
+        "numbers_right": jax_on_cpus.computes_right(
+            jax.devices()[0], jax_on_cpus.compiler_options(jax.devices()[0])
+        ),
+        "numbers_refused": _refusals(),
+        "fusions": _compiled(compiled, batch).count("ynn_fusion"),
         "timed": _timed(runtime),
         "kept": _kept(),
         "backend": keras.backend.backend(),
@@ -86,6 +95,27 @@ def _numbered():
     for name in numbers:
         del os.environ[name]
     return place
+
+
+def _refusals():
+    """What is said of a jaxlib that is wrong with any options, and of one that is known to be."""
+    messages = []
+    for change in (
+        patch.object(jax_on_cpus, "computes_right", lambda device, options: False),
+        patch.object(jax_on_cpus, "_REFUSED", (importlib.metadata.version("jaxlib"),)),
+    ):
+        try:
+            jax_on_cpus.compiler_options.cache_clear()
+            with change:
+                JaxRuntime("cpu")
+        except ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def _compiled(compiled, batch):
+    with runtime_of_jax.traced_for_jax("cpu"):
+        return compiled._run.lower(compiled._weights, batch).compile().as_text()
 
 
 def _in_bfloat16(runtime, outputs):
@@ -165,6 +195,10 @@ def main():
     wanted = json.load(sys.stdin)
     folder = Path(wanted["folder"])
     facts = {"refused": refused(folder, wanted["refused"]), "verified": verified(folder)}
+    facts["saved"] = {
+        kind: saving.differences(kind, saving.IDS, folder)
+        for kind in ("subclassed", "functional", "subclassed around custom")
+    }
     for name, job in wanted["jobs"].items():
         np.savez(folder / f"{name}.npz", **features(job))
     arrays, of_step = step()

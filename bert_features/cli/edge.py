@@ -20,6 +20,7 @@ from bert_features.cli.logs import error_line
 from bert_features.cli.settings import as_option
 from bert_features.errors import BertFeaturesError, ConfigError, first_line
 from bert_features.files import is_writing
+from bert_features.monitor import interruption
 
 # Ctrl-C; a batch scheduler that ends a job; a closed terminal (nohup ignores that one).
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -39,8 +40,6 @@ _REFUSED: dict[int | None, str] = {
 }
 # What the loader of libraries says when it gets no memory.
 _NO_ROOM = "failed to map segment"
-# The signal that came while a command runs; None if none did.
-_received: signal.Signals | None = None
 
 
 @contextlib.contextmanager
@@ -58,7 +57,7 @@ def guard(*, debug: bool) -> Iterator[None]:
         raise
     # All of them: a library that Ctrl-C interrupts may turn KeyboardInterrupt into another error.
     except (Exception, KeyboardInterrupt) as error:
-        line, status = _describe(error, _received)
+        line, status = _describe(error, interruption.received)
         trace = traceback.format_exc() if debug else ""
         with contextlib.suppress(OSError):  # nobody may read the streams any more
             sys.stdout.flush()
@@ -68,21 +67,10 @@ def guard(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(status) from None
 
 
-def raise_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if a signal came and the command still runs.
-
-    Python drops an exception where it has no caller to pass it to, as in a callback of the garbage
-    collector.
-    """
-    if _received is not None:
-        raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
 def _interruptions() -> Iterator[None]:
     """The signals that end a program raise KeyboardInterrupt in the block."""
-    global _received
-    _received = None
+    interruption.received = None
     handlers = {number: signal.getsignal(number) for number in _ENDINGS}
     before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
     for number in before:
@@ -95,13 +83,11 @@ def _interruptions() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    global _received
-    _received = signal.Signals(number)
     if _is_importing(frame) and not is_writing():
         # An import that an exception ends may crash in C code, or drop the exception where
         # Python has nobody to pass it to. Nothing is to be cleaned up yet.
         os._exit(128 + number)
-    raise KeyboardInterrupt
+    interruption.interrupt(number)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

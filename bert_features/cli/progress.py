@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from bert_features.cli.edge import raise_if_interrupted
 from bert_features.cli.logs import is_json, log_fields
+from bert_features.monitor import interruption
 from bert_features.monitor.run import Pace, State
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
     with ProgressDisplay(EXAMPLES) as display:
 
         def report(counts: "Counts", total: int | None) -> None:
-            raise_if_interrupted()
+            interruption.raise_if_interrupted()
             display.update(counts.examples, total, counts.tokens)
             if metrics is not None:
                 metrics.update(counts, display.state)

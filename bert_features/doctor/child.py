@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bert_features.machine import hardware, tpu_installation
+from bert_features.machine import hardware, jax_on_cpus, tpu_installation
 
 
 def main(runtime: str, seconds: float, *, with_tpu: bool) -> None:
@@ -112,6 +112,15 @@ def _jax_devices() -> dict[str, Any]:
     }
 
 
+def _jax_numbers() -> dict[str, Any]:
+    """Whether JAX computes right numbers on the CPU by itself; fails if it does not for a run."""
+    import jax
+
+    cpu = jax.devices("cpu")[0]
+    jax_on_cpus.compiler_options(cpu)
+    return _version("jaxlib") | {"right": jax_on_cpus.computes_right(cpu)}
+
+
 _STAGES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
     "tensorflow": {
         "tensorflow": _tensorflow,
@@ -123,6 +132,7 @@ _STAGES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
     "jax": {
         "jax": lambda: _version("jax"),
         "devices": _jax_devices,
+        "numbers": _jax_numbers,
         "keras": lambda: _version("keras"),
     },
 }

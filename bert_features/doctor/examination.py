@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_features.doctor.devices import check_gpu, check_listing, check_tpu, has_tpu
 from bert_features.doctor.finding import Finding
-from bert_features.doctor.imports import check_imports
+from bert_features.doctor.imports import check_imports, check_jax_numbers
 from bert_features.doctor.machine import (
     Accelerators,
     check_cpu,
@@ -44,6 +44,7 @@ def examine(output: Path, *, seconds: float = IMPORT_SECONDS) -> list[Finding]:
         check_system(),
         *package_findings,
         *check_imports(runtimes, remedies),
+        *check_jax_numbers(runtimes),
         *check_listing(machine, runtimes, environment),
         check_cpu(environment),
         check_memory(),

@@ -1,9 +1,10 @@
-"""Findings from the child processes: imports."""
+"""Findings from the child processes: imports, and the numbers of JAX on a CPU."""
 
 from collections.abc import Mapping
 
 from bert_features.doctor.finding import Finding, Status
 from bert_features.doctor.runtimes import Outcome, Runtimes
+from bert_features.machine.jax_on_cpus import INSTALL
 
 # Package -> the checks whose findings explain why its import fails, the likeliest first; and the
 # command if there are none.
@@ -50,3 +51,17 @@ def check_imports(runtimes: Runtimes, remedies: Mapping[str, str]) -> list[Findi
             last_resort = _LAST_RESORT[package].format(build=build, minor=minor)
             findings.append(Finding(name, status, problem, (causes or [last_resort])[0]))
     return findings
+
+
+def check_jax_numbers(runtimes: Runtimes) -> list[Finding]:
+    """Whether JAX computes right numbers on a CPU, if it can be used there."""
+    problem, found = runtimes.jax.problem("numbers"), runtimes.jax.results.get("numbers")
+    if problem and "Unknown backend" not in problem:  # JAX_PLATFORMS names others
+        return [Finding("numbers of JAX", "warning", f"on a CPU: {problem}", INSTALL)]
+    if not found or found["right"]:
+        return [Finding("numbers of JAX", "ok", "right on a CPU")] if found else []
+    told = (
+        f"jaxlib {found['version']} computes wrong ones on CPUs (github.com/jax-ml/jax/issues/"
+        "39103); bert_features avoids what is at fault, Keras models of yours do not"
+    )
+    return [Finding("numbers of JAX", "note", told, INSTALL)]

@@ -199,7 +199,7 @@ class Block(Part):
         self.theta, window = config.attention_of(number)
         attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
-        self.attention = SelfAttention(
+        self.attention = SelfAttention.named(
             config,
             dropout=attention_rate,
             fuse_qkv=fuse_qkv,

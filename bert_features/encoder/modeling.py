@@ -144,7 +144,7 @@ class BertEncoder(keras.layers.Layer):
             self.relative = RelativeBias(config, name="relative_bias", **part)
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
-            Block(
+            Block.named(
                 config,
                 number=i,
                 use_dropout=use_dropout,

@@ -4,7 +4,7 @@ Shape legend: `N` rows, `H` hidden_size.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import keras
 import numpy as np
@@ -25,6 +25,12 @@ class Part(keras.layers.Layer):
     def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initializer = initializer
+
+    @classmethod
+    def named(cls, *args: Any, name: str, **kwargs: Any) -> Self:
+        """Makes it, and its own parts in its name scope: each weight has a path of its own."""
+        with keras.name_scope(name):
+            return cls(*args, name=name, **kwargs)
 
     def build(self, *shapes: Any) -> None:
         """Does nothing, as all weights exist; without it Keras would call the layer to find out."""

@@ -4,36 +4,38 @@ import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bert_features.batches.input_fn import Batch, TextInputFn, Window
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import as_floats, dense_modules, needs_head, needs_pooler
-from bert_features.encoder.step import DeviceStep
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
-from bert_features.extraction.assembly import assemble, regroup
 from bert_features.extraction.calibration import TakesRanges
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
 from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import choose_output, collect, progress_bar
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.pickled import PickledBySettings
-from bert_features.extraction.preparation import Preparation
-from bert_features.extraction.reuse import Reuse
 from bert_features.extraction.similarity import EncodesForSearch
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.formats.small_vectors import quantize
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.monitor.interruption import heard, raise_if_interrupted
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import prefetched, run_in_turn, run_step
+
+# The rest imports Keras, whose backend the settings of an extractor choose.
+if TYPE_CHECKING:
+    from bert_features.batches.input_fn import Batch, TextInputFn, Window
 
 
 class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
@@ -52,6 +54,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
       checkpoint: the checkpoint.
       outputs: the outputs, resolved against the checkpoint.
       tokenizer: the checkpoint's tokenizer.
+      prompts: the checkpoint's prompts, by the names that `encode` takes.
       devices: the devices that compute.
       precision: precision of the arithmetic, `float32` or `bfloat16`.
       pieces: the vocabulary, an array of str.
@@ -68,6 +71,15 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         runtime: Runtime | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
+        if not isinstance(config, ExtractConfig):
+            raise ConfigError(
+                f"config is {shown(config)}; for a checkpoint call "
+                f"{type(self).__name__}.from_checkpoint({shown(config)})"
+            )
+        import_tensorflow(config.runtime, config.device)
+        from bert_features.encoder.step import DeviceStep
+        from bert_features.extraction.preparation import Preparation
+
         self.preparation = Preparation(config, runtime=runtime, checkpoint=checkpoint)
         self.config = self.preparation.config
         self.checkpoint = self.preparation.checkpoint
@@ -127,6 +139,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         name, devices = self.checkpoint.name, f"{self.devices.count} {self.devices.kind}"
         return f"<FeatureExtractor {name}: {outputs}; {self.precision} on {devices}>"
 
+    @heard()
     def __call__(
         self,
         texts: Texts | Table,
@@ -152,8 +165,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
-          ([CLS] and [SEP] included) and their ids if a feature has level 'token'; its words and
-          their places if a feature has level 'word'.
+          ([CLS] and [SEP] included), their ids and their places if a feature has level 'token'; its
+          words and their places if a feature has level 'word'.
 
         Raises:
           ConfigError: a shard is set, which is a share of a file; or a column is named, and `texts`
@@ -169,9 +182,12 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             tokens_field=tokens_field,
             id_field=id_field,
         )
-        batches = self._batches_in_memory(list(found))  # a wrong one is found before the rest
-        return [record for batch in batches for record in batch.records(self.features())]
+        examples = list(found)  # a wrong one is found before the rest
+        batches = self._batches_in_memory(examples)
+        records = [record for batch in batches for record in batch.records(self.features())]
+        return self.preparation.with_offsets(records, examples)
 
+    @heard()
     def encode(
         self,
         texts: Texts | Table | str | InputExample,
@@ -184,6 +200,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         prompt: str | None = None,
         prompt_name: str | None = None,
         show_progress: bool = False,
+        **unknown: Any,
     ) -> Any:
         """The vectors of texts in memory as NumPy arrays; warnings are logged as in a call.
 
@@ -199,6 +216,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           prompt_name: the name of one of the checkpoint's prompts, instead of `prompt`. By default
             the default prompt of the checkpoint, if an output has pooling `auto`, else none.
           show_progress: show a progress bar on standard error.
+          **unknown: is refused, with what to use instead.
 
         Returns:
           By the level of the output, in the order of the texts and in the dtype of the output:
@@ -208,9 +226,15 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
         Raises:
           ConfigError: there are several outputs and `output` is None, or there is none of that
-            name; the prompt is unknown or does not fit the outputs; a shard is set.
+            name; the prompt is unknown or does not fit the outputs; a shard is set; a keyword is
+            unknown.
           InputError: `texts` contains something other than texts.
         """
+        if unknown:
+            raise ConfigError(
+                f"encode has no {', '.join(unknown)}; it has show_progress, and what else is an "
+                "argument in sentence-transformers is one of from_checkpoint: normalize, dim, dtype"
+            )
         wanted = choose_output(self.outputs, output)
         prompt = self.preparation.prompts.find(prompt, prompt_name)
         single = isinstance(texts, str | InputExample)
@@ -274,6 +298,9 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           ConfigError: the outputs cannot have a prompt.
           InputError: the examples cannot be read, or the long text policy refuses one.
         """
+        from bert_features.extraction.assembly import regroup
+        from bert_features.extraction.reuse import Reuse
+
         self.outputs = self.with_ranges(self.calibrate()[0]).outputs
         totals, stages = counts or Counts(), stages or StageClock()
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
@@ -293,6 +320,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                 if results is not None and ledger is not None:
                     for example in counts_by_example(results):
                         ledger(example)
+                raise_if_interrupted()
                 if progress:
                     progress(totals)
                 if results is not None:
@@ -362,17 +390,19 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     def _run(
         self,
-        input_fn: TextInputFn,
-        windows: Iterator[Window],
+        input_fn: "TextInputFn",
+        windows: "Iterator[Window]",
         counts: Counts,
         stages: StageClock,
         *,
         threads: bool,
-    ) -> Iterator[tuple[Batch, FeatureBatch | None]]:
+    ) -> "Iterator[tuple[Batch, FeatureBatch | None]]":
         """The batches of an input; the last one of each window with the window's results.
 
         Without threads it is one of few texts.
         """
+        from bert_features.extraction.assembly import assemble
+
         windows = stages.queued("windows_prepared", windows)
         # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
         windows = prefetched(windows) if threads else windows

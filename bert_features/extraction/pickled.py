@@ -1,7 +1,4 @@
-"""A pickled extractor: its settings, from which another process makes it again.
-
-Unpickling its class imports Keras. So the settings come first and choose Keras' backend.
-"""
+"""A pickled extractor: its settings, from which another process makes it again."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -9,7 +6,6 @@ from typing import Any, Self
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec
-from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
 class PickledBySettings:
@@ -31,22 +27,7 @@ class PickledBySettings:
 
     def __reduce__(self) -> tuple[object, ...]:
         names = [output.name for output in self.outputs]
-        return _make_again, (_LeadingSettings(self.config), type(self), names)
-
-
-class _LeadingSettings:
-    """Settings that are unpickled as an `ExtractConfig`, once their framework is imported."""
-
-    def __init__(self, config: ExtractConfig) -> None:
-        self._config = config
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _import_framework, (self._config,)
-
-
-def _import_framework(config: ExtractConfig) -> ExtractConfig:
-    import_tensorflow(config.runtime, config.device)
-    return config
+        return _make_again, (self.config, type(self), names)
 
 
 def _make_again(

@@ -4,6 +4,7 @@ import bisect
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from bert_features.batches.bucketing import (
@@ -14,6 +15,8 @@ from bert_features.batches.bucketing import (
     choose_buckets,
 )
 from bert_features.batches.input_fn import TextInputFn
+from bert_features.batches.long_text import kept_lengths
+from bert_features.batches.pieces import find_pieces, offsets_of
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
@@ -34,6 +37,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
 from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
+from bert_features.formats.records import FeatureRecord
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -57,6 +61,7 @@ _MAX_WINDOW_TOKENS = 1 << 20
 _MAX_PACKED_WINDOW_BYTES = 2 << 30  # of features, where a window grows to fill packed batches
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
+_CALL_EXAMPLES = 512  # whose tokens are placed by one call of the tokenizer
 _MAX_SPECIAL_TOKENS = 3  # of a row: [CLS] and two [SEP]s
 
 
@@ -240,6 +245,27 @@ class Preparation:
             scores=has_scores(self.outputs),
             stages=stages,
         )
+
+    def with_offsets(
+        self, records: list[FeatureRecord], examples: Sequence[InputExample]
+    ) -> list[FeatureRecord]:
+        """The records of examples with the places of their tokens."""
+        if not records or records[0].tokens is None:
+            return records
+        prompted = list(self.prompts.put_before(lambda: examples, None)())
+        found = []
+        for i, (record, example) in enumerate(zip(records, examples, strict=True)):
+            n = i % _CALL_EXAMPLES
+            if n == 0:
+                some = prompted[i : i + _CALL_EXAMPLES]
+                pieces = find_pieces(self.tokenizer, some, with_places=True, mask_id=self.mask_id)
+            a, b = kept = pieces.lengths[2 * n : 2 * n + 2].tolist()
+            if not self.in_windows:
+                kept = kept_lengths(a, b, self.max_seq_length, pieces.separators)
+            skip = len(some[n].text_a) - len(example.text_a)
+            offsets = offsets_of(pieces, n, kept, self.long_text, skip=skip)
+            found.append(replace(record, offsets=tuple(offsets)))
+        return found
 
     def _find_mask_id(self) -> int | None:
         """The id of [MASK], if the masked-LM head computes an output."""

@@ -28,7 +28,7 @@ class Prompts:
         outputs = config.output_configs()
         settings = checkpoint.sentence_transformers
         self._checkpoint = checkpoint.name
-        self._named = {} if settings is None else settings.prompts
+        self.named = {} if settings is None else dict(settings.prompts)
         self._auto = uses_auto_pooling(outputs)
         self._word_level = any(output.level == "word" for output in outputs)
         self._counted = settings is None or settings.include_prompt
@@ -39,22 +39,17 @@ class Prompts:
         if config.prompt is not None:
             self._default = self.choose(config.prompt)
 
-    @property
-    def named(self) -> dict[str, str]:
-        """The checkpoint's prompts by name."""
-        return dict(self._named)
-
     def of_queries(self) -> str | None:
         """The prompt `query`, if the checkpoint has it and the outputs can have a prompt."""
-        return None if self._word_level else self._named.get("query")
+        return None if self._word_level else self.named.get("query")
 
     def choose(self, given: str) -> str:
         """The prompt of a name, or the text itself.
 
         Raises ConfigError for a word that is no name: as a text it would join the first of each.
         """
-        if given in self._named:
-            return self._named[given]
+        if given in self.named:
+            return self.named[given]
         if given.replace("-", "_").isidentifier():
             raise ConfigError.naming(
                 "{prompt} is '{received}', and the prompts of {name} are: {known}; pass a name, or "
@@ -67,7 +62,7 @@ class Prompts:
 
     @property
     def _known(self) -> str:
-        return ", ".join(map(repr, self._named)) or "none, it has no prompts"
+        return ", ".join(map(repr, self.named)) or "none, it has no prompts"
 
     def find(self, prompt: str | None, name: str | None) -> str | None:
         """The prompt that a caller asks for: as text, or by the name of one of the checkpoint's.
@@ -78,11 +73,11 @@ class Prompts:
             return prompt
         if prompt is not None:
             raise ConfigError("prompt and prompt_name are both set; leave one of them out")
-        if name not in self._named:
+        if name not in self.named:
             raise ConfigError(
                 f"prompt_name is {name!r}; names of {self._checkpoint}: {self._known}"
             )
-        return self._named[name]
+        return self.named[name]
 
     def check_default(self) -> None:
         """Refuses a default prompt that the outputs cannot have; raises ConfigError."""

@@ -138,6 +138,8 @@ class FeatureRecord(ShortRepr):
         does not hold them.
       words: its words; None unless a feature is of words.
       word_spans: positions of the words; None without words.
+      offsets: the first character of each token in its text and the position after its last one;
+        None for [CLS], [SEP] and the tokens of a prompt. Files do not hold them.
     """
 
     unique_id: int | str
@@ -146,6 +148,7 @@ class FeatureRecord(ShortRepr):
     token_ids: np.ndarray | None = None
     words: tuple[str, ...] | None = None
     word_spans: WordSpans | None = None
+    offsets: tuple[tuple[int, int] | None, ...] | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -44,6 +44,7 @@ from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError, check_process
+from bert_features.layers.placeholders import is_only_built, refuse_legacy
 from bert_features.text.tokenizer_files import read_tokenizer
 
 logger = logging.getLogger("bert_features")
@@ -94,6 +95,7 @@ class BertFeatures(keras.layers.Layer):
         name: str = "bert_features",
         **kwargs: Any,
     ) -> None:
+        check_process()
         super().__init__(dtype=dtype, name=name, **kwargs)
         if not isinstance(config, BertConfig):
             values = dict(config)
@@ -112,14 +114,15 @@ class BertFeatures(keras.layers.Layer):
         self.use_dropout = use_dropout
         self._initializer = initializer
         self.input_names = input_names(self.output_specs)
-        self.encoder = BertEncoder(
-            config,
-            num_blocks=blocks_needed(self.output_specs),
-            with_pooler=needs_pooler(self.output_specs),
-            use_dropout=use_dropout,
-            initializer=initializer,
-            dtype=self.dtype_policy,
-        )
+        with keras.name_scope(name):
+            self.encoder = BertEncoder(
+                config,
+                num_blocks=blocks_needed(self.output_specs),
+                with_pooler=needs_pooler(self.output_specs),
+                use_dropout=use_dropout,
+                initializer=initializer,
+                dtype=self.dtype_policy,
+            )
         self._dense = {
             name: self.add_weight(shape, initializer, "float32", autocast=False)
             for module in dense_modules(self.output_specs)
@@ -278,9 +281,10 @@ class BertFeatures(keras.layers.Layer):
             raise ConfigError(
                 f"the inputs lack {', '.join(missing)}; they hold {', '.join(inputs) or 'nothing'}"
             )
+        refuse_legacy(inputs.values())
         for name in self.input_names:
             dtype = keras.backend.standardize_dtype(inputs[name].dtype)
-            if "int" not in dtype:
+            if "int" not in dtype and not is_only_built():
                 raise ConfigError(
                     f"{name} is {dtype}; allowed: integers, as from "
                     f"keras.Input((S,), dtype='int32', name='{name}')"

@@ -18,6 +18,7 @@ from bert_features.encoder.forms import check_backend
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError, check_process
+from bert_features.layers.placeholders import is_only_built, refuse_legacy
 from bert_features.text.tokenizer_files import WordPieceFile, in_graph, rules_of
 
 if TYPE_CHECKING:
@@ -134,6 +135,13 @@ class BertTextInput(keras.layers.Layer):
             )
         return layer
 
+    @property
+    def compute_dtype(self) -> str:
+        """That of the texts: a Sequential model takes inputs of the dtype of its first layer."""
+        return "string"
+
+    variable_dtype = compute_dtype
+
     def call(self, inputs: Any) -> dict[str, "tf.Tensor"]:
         """Rows of [CLS] a [SEP] b [SEP].
 
@@ -154,7 +162,11 @@ class BertTextInput(keras.layers.Layer):
 
         from bert_features.batches.packing import encode_texts
 
-        first, second = (tf.convert_to_tensor(t, tf.string) for t in _texts(inputs))
+        texts = _texts(inputs)
+        refuse_legacy(texts)
+        if is_only_built():
+            texts = tf.strings.as_string(texts[0]), tf.strings.as_string(texts[1])
+        first, second = (tf.convert_to_tensor(t, tf.string) for t in texts)
         if first.shape.rank not in (0, 1) or second.shape.rank != first.shape.rank:
             raise ConfigError(
                 f"the texts have shapes {first.shape} and {second.shape}; allowed: string [B]"

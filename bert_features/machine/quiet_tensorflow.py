@@ -40,6 +40,8 @@ def claim_process() -> None:
     global _is_own_process
     if not _is_own_process:
         _is_own_process = True
+        # Else what this process starts imports a signal.py of the current folder.
+        os.environ.setdefault("PYTHONSAFEPATH", "1")
         atexit.register(gc.freeze)  # the first to be registered, so the last to be called
 
 

@@ -61,7 +61,9 @@ def backend_set() -> str | None:
         backend = os.environ.get(_BACKEND)
     if backend and backend not in _RUNTIMES:
         raise ConfigError(
-            f"Keras runs on {backend} (KERAS_BACKEND); allowed: {' or '.join(_RUNTIMES)}"
+            f"Keras runs on {backend} (KERAS_BACKEND); allowed: {' or '.join(_RUNTIMES)}. It has "
+            "one backend in a process: set KERAS_BACKEND=tensorflow before anything imports Keras, "
+            f"in another process if this one needs {backend}"
         )
     return backend or None
 

@@ -90,7 +90,6 @@ class Model:
         report: Report = lambda unit, done, total: None,
     ) -> "list[FeatureRecord]":
         """The features of texts, one record for each, from one pass."""
-        import_tensorflow(self.settings.runtime, self.settings.device)
         from bert_features.extraction.extractor import FeatureExtractor
 
         config = self.settings.model_copy(update={"outputs": tuple(outputs)})

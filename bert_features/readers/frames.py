@@ -36,6 +36,11 @@ class _Table(Origin):
 
 def column_names(texts: Any) -> list[str] | None:
     """The names of the columns of a table, or the keys of a mapping; None for anything else."""
+    if _comes_from(texts, "datasets") and type(texts).__name__.startswith("Iterable"):
+        raise InputError(
+            "texts is an IterableDataset, which is no table; pass its texts one by one, as in "
+            "(row['text'] for row in dataset)"
+        )
     if isinstance(texts, Mapping):
         return [str(key) for key in texts]
     if _is_lazy(texts):
@@ -91,6 +96,8 @@ def column_values(texts: Any) -> Any:
     """
     if getattr(texts, "ndim", 1) != 1:
         raise InputError(f"texts has {texts.ndim} dimensions; allowed: one, a text in each place")
+    if _comes_from(texts, "tensorflow") and hasattr(texts, "numpy"):  # strings as bytes
+        return [t.decode("utf-8") if isinstance(t, bytes) else t for t in texts.numpy().tolist()]
     for method in ("to_pylist", "to_list", "tolist"):  # Arrow; polars and pandas; NumPy
         if hasattr(texts, method):
             return getattr(texts, method)()

@@ -16,6 +16,7 @@ from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
+from bert_features.machine.jax_on_cpus import compiler_options
 from bert_features.machine.names import Attention, Device
 from bert_features.machine.tpu_errors import advice
 from bert_features.machine.tpu_installation import device_problem
@@ -143,7 +144,8 @@ class JaxRuntime(Runtime):
 
     Raises:
       ConfigError: that kind is absent or has no such form of attention, Keras runs on another
-        backend than JAX, or the other processes of the job cannot be reached.
+        backend than JAX, the other processes of the job cannot be reached, or this jaxlib computes
+        wrong numbers on CPUs.
     """
 
     name: Literal["jax"] = "jax"
@@ -153,7 +155,8 @@ class JaxRuntime(Runtime):
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()
-            self.devices: Devices = resolve_devices(device)
+            self.devices: Devices = (found := resolve_devices(device))
+            compiler_options(found.devices[0])
         if attention == "pallas" and self.devices.kind != "tpu":
             raise ConfigError.naming(
                 "{attention:'pallas'} needs a TPU, but the device is a {kind}; pass "
@@ -213,6 +216,7 @@ class _ShardedStep(CompiledStep):
             in_shardings=(everywhere, self._by_rows),
             out_shardings=self._by_rows,
             donate_argnums=1,
+            compiler_options=compiler_options(devices.devices[0]),
         )
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:

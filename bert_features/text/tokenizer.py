@@ -138,7 +138,10 @@ class Tokenizer(abc.ABC):
         return [self.vocab[token] for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Pieces of vocabulary ids."""
+        """Pieces of vocabulary ids; raises IndexError for one that is not in the vocabulary."""
+        ids = list(ids)
+        if ids and min(ids) < 0:
+            raise IndexError(f"id {min(ids)} is negative; allowed: 0 to {len(self.tokens) - 1}")
         return [self.tokens[i] for i in ids]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 _PARTS = {
     "the tokenizer": [("extraction.preparation", "make_tokenizer")],
     "weights: reading and checking": [("extraction.extractor", "read_weights")],
-    "weights: placing": [("extraction.extractor", "DeviceStep")],
+    "weights: placing": [("encoder.step", "DeviceStep")],
     "tokenizing the text": [("batches.input_fn", "TextInputFn.lay_out")],
     "tracing the step": [("runtime.tensorflow", "_StepOnCpu._trace")],
     "the first step": [("runtime.tensorflow", "_run")],

@@ -16,6 +16,7 @@ import typer
 from bert_features.cli import edge
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Staging
+from bert_features.monitor import interruption
 from tests.cli.command_line import program, run
 
 
@@ -135,6 +136,7 @@ class Interrupts:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupts)
 from bert_features.__main__ import main
+from bert_features.monitor import interruption
 main()
 """
 
@@ -202,7 +204,7 @@ def test_an_interruption_while_files_are_half_written_is_raised_again(tmp_path, 
         with contextlib.suppress(ImportError):
             import absent_module  # noqa: F401
         try:
-            edge.raise_if_interrupted()
+            interruption.raise_if_interrupted()
         finally:
             staging.discard()
 

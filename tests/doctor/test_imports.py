@@ -114,3 +114,26 @@ def test_a_broken_jax_is_a_warning(world, doctor):
     assert findings["import jax"]["status"] == "warning"
     assert findings["import jax"]["found"] == "the process died of SIGABRT"
     assert findings["import jax"]["remedy"] == "pip install -U jax"
+
+
+@pytest.mark.parametrize(
+    ("reported", "status", "found"),
+    [
+        (Outcome({"numbers": {"version": "0.10.1", "right": True}}), "ok", "right on a CPU"),
+        (
+            Outcome({"numbers": {"version": "0.10.2", "right": False}}),
+            "note",
+            "0.10.2 computes wrong ones",
+        ),
+        (Outcome(errors={"numbers": "ConfigError: jaxlib 0.11.2 …"}), "warning", "jaxlib 0.11.2 …"),
+        (Outcome({}, {}, "numbers", "the process died of SIGSEGV"), "warning", "died of SIGSEGV"),
+    ],
+)
+def test_numbers_of_jax_on_a_cpu(reported, status, found):
+    (finding,) = imports.check_jax_numbers(Runtimes(jax=reported))
+    assert finding.status == status
+    assert found in finding.found
+    assert finding.remedy == (None if status == "ok" else "pip install 'jax!=0.10.2,!=0.11.*'")
+    assert imports.check_jax_numbers(Runtimes()) == []
+    absent = Outcome(errors={"numbers": "RuntimeError: Unknown backend cpu"})
+    assert imports.check_jax_numbers(Runtimes(jax=absent)) == []

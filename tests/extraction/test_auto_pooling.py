@@ -113,6 +113,7 @@ def test_prompts(folder):
     prompts = {"query": "this is ", "empty": ""}
     write_settings(folder, prompts=prompts, default_prompt_name="query")
     extractor = FeatureExtractor.from_checkpoint(folder, **AUTO)
+    assert extractor.prompts == prompts
     prompted, plain = ([reference(p + t) for t in TEXTS] for p in ("this is ", ""))
     close(extractor.encode(TEXTS), prompted)
     close(extractor.encode(TEXTS, prompt_name="empty"), plain)

@@ -1,12 +1,17 @@
 """encode: arrays of one output, against the records of a call and NumPy."""
 
+import gc
+import signal
+import subprocess
+import sys
 import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_features import FeatureExtractor, Padded, Ragged
-from bert_features.errors import ConfigError, InputError
+from bert_features import BertFeatures, FeatureExtractor, FullTokenizer, Padded, Ragged
+from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.extraction.encoding import collect
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime import loop
@@ -165,11 +170,83 @@ def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
         ({"output": "token", "prompt_name": "query"}, ConfigError, "names of .*: none"),
         ({"output": "token", "prompt": "a", "prompt_name": "b"}, ConfigError, "are both set"),
         ({"output": "token", "prompt": "a "}, ConfigError, "outputs of words take no prompt"),
+        ({"output": "token", "show_progress_bar": True}, ConfigError, "; it has show_progress, "),
     ],
 )
 def test_what_is_refused(extractor, arguments, error, message):
     with pytest.raises(error, match=message):
         extractor.encode(**{"texts": ["a"], **arguments})
+
+
+def test_strings_of_tensorflow(extractor):
+    texts = ["a b", "naïve", ""]
+    wanted = extractor.encode(texts, "sequence")
+    np.testing.assert_array_equal(extractor.encode(tf.constant(texts), "sequence"), wanted)
+
+
+def test_without_eager_execution_it_is_refused(extractor, toy):
+    calls = [
+        lambda: extractor.encode("a", "sequence"),
+        lambda: FullTokenizer(f"{toy}/vocab.txt"),
+        lambda: extractor.tokenizer.encode_ids(["a"]),
+        lambda: BertFeatures.from_checkpoint(toy),
+    ]
+    with tf.Graph().as_default():
+        for call in calls:
+            with pytest.raises(DeviceError, match="eager execution is off, and bert_feat"):
+                call()
+
+
+def test_the_settings_of_an_extractor_choose_the_backend_of_keras():
+    """In a process that has imported neither TensorFlow nor Keras."""
+    program = """
+import sys
+from bert_features import FeatureExtractor
+from bert_features.extraction import extractor
+
+def chosen(runtime, device):
+    sys.exit(f"{runtime}, {device}, {sorted({'keras', 'tensorflow'} & sys.modules.keys())}")
+
+extractor.import_tensorflow = chosen
+FeatureExtractor.from_checkpoint(runtime="jax", device="cpu")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stderr == "jax, cpu, []\n"
+
+
+def test_a_checkpoint_instead_of_settings():
+    with pytest.raises(ConfigError, match=r"call FeatureExtractor\.from_checkpoint\('minilm'\)"):
+        FeatureExtractor("minilm")
+
+
+@pytest.mark.parametrize("dropped_by", ["the garbage collector", "a library"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_ends_a_call_wherever_it_comes(extractor, monkeypatch, dropped_by):
+    def interrupt(*_):
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # in the call
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+
+    def run(*arguments, **options):
+        if dropped_by == "a library":
+            try:
+                interrupt()
+            except KeyboardInterrupt:
+                raise ValueError("cannot convert this") from None
+        gc.collect()
+        return type(extractor)._run(extractor, *arguments, **options)
+
+    monkeypatch.setattr(extractor, "_run", run)
+    if dropped_by == "the garbage collector":
+        gc.callbacks.append(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            extractor.encode(["a b"], "sequence")
+    finally:
+        if interrupt in gc.callbacks:
+            gc.callbacks.remove(interrupt)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert extractor.encode(["a b"], "sequence").shape == (1, 8)
 
 
 def test_progress_is_shown_on_standard_error_if_asked_for(extractor, capfd):

@@ -25,6 +25,7 @@ def test_a_forked_process_is_refused_at_once(messages, task):
     assert messages[task].startswith("DeviceError: ")  # Keras puts more before the message
     assert "this process was forked" in messages[task]
     assert "start processes by 'spawn'" in messages[task]
+    assert "make the extractor inside the function" in messages[task]  # where only forks exist
 
 
 def test_its_parent_computes_as_before(messages):

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import pickletools
 
 import numpy as np
 import pytest
@@ -29,11 +28,6 @@ def test_a_pickle_is_the_settings(extractor):
     found = pickle.loads(data)
     assert (repr(found), found.config) == (repr(extractor), extractor.config)
     np.testing.assert_array_equal(found.encode(TEXTS), extractor.encode(TEXTS))
-
-
-def test_the_backend_is_chosen_before_the_class_is_imported(extractor):
-    names = [argument for _, argument, _ in pickletools.genops(pickle.dumps(extractor))]
-    assert names.index("_import_framework") < names.index(FeatureExtractor.__module__)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, clone])

@@ -300,7 +300,7 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
             sizes.append((len(self._under_way), len(window.everyone)))
             return super().expand(window, results)
 
-    monkeypatch.setattr("bert_features.extraction.extractor.Reuse", Watched)
+    monkeypatch.setattr(reuse, "Reuse", Watched)
     source = tmp_path / "distinct.txt"
     source.write_text("".join(f"{bin(i)[2:].replace('', ' ')}\n" for i in range(800)))
     counts, *_ = run(source=source, dedupe=True)

@@ -193,3 +193,18 @@ def test_the_users_own_choice_stands(state):
     assert gc.isenabled() == (state == "frozen")
     # Not the number itself: an object that is freed meanwhile lowers it.
     assert (gc.get_freeze_count() > 1000) == (state == "frozen")
+
+
+def test_what_a_process_of_our_own_starts_takes_no_module_of_the_current_folder(tmp_path):
+    """As `python -P` here, the console script does not have that folder on its path."""
+    (tmp_path / "signal.py").write_text("raise SystemExit('the wrong signal')")
+    program = """
+        import subprocess, sys
+        from bert_features.machine import quiet_tensorflow
+        quiet_tensorflow.claim_process()
+        raise SystemExit(subprocess.run([sys.executable, "-c", "import signal"]).returncode)
+    """
+    command = [sys.executable, "-P", "-c", textwrap.dedent(program)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment.pop("PYTHONSAFEPATH", None)
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)

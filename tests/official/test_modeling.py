@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+import bert_features.official
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.official import modeling
 from bert_features.official import tf1 as tf
@@ -186,6 +187,12 @@ def test_a_relative_of_bert_is_refused(graph):
     config = modeling.BertConfig.from_dict({"vocab_size": 30, "model_type": "electra"})
     with pytest.raises(ConfigError, match=r"the variables of BERT alone; .* model_type electra"):
         modeling.BertModel(config, False, tf.constant([[1, 2]]))
+
+
+def test_a_module_that_is_left_out_says_where_to_look():
+    with pytest.raises(ImportError, match=r"optimization is not here; docs/migrating\.md"):
+        from bert_features.official import optimization  # noqa: F401
+    assert not hasattr(bert_features.official, "gelu")
 
 
 def test_a_name_that_is_left_out_says_where_to_look():

@@ -65,6 +65,13 @@ tables = pytest.mark.parametrize("make", TABLES.values(), ids=TABLES.keys())
 COLUMNS = {"id": ["x", "y", "z"], "text": ["one", "two", ""], "n": [1, 2, 3]}
 
 
+def test_rows_that_come_one_by_one_are_refused():
+    stream = type("IterableDataset", (), {"__module__": "datasets.iterable_dataset"})()
+    for field in (None, "text"):
+        with pytest.raises(InputError, match=r"is no table; .* \(row\['text'\] for row in dataset"):
+            list(examples_of_texts(stream, text_field=field))
+
+
 @tables
 def test_without_a_field_a_table_is_refused(make):
     """Iterating gives the names of the columns, which were once taken for the texts."""

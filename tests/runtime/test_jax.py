@@ -3,6 +3,7 @@
 Keras has one backend in each process, so JAX runs in another, on 8 virtual devices.
 """
 
+import importlib.metadata
 import json
 import os
 import re
@@ -181,6 +182,17 @@ def test_verify_passes_for_each_family(facts):
 
 
 @pytest.mark.slow
+def test_models_compute_the_same_after_loading(facts):
+    """tests/layers/test_saving.py has all kinds of models, on TensorFlow."""
+    forms = {".keras": 0.0, "weights": 0.0}
+    assert facts["saved"] == {
+        "subclassed": forms,
+        "functional": forms | {".h5": 0.0},
+        "subclassed around custom": forms,
+    }
+
+
+@pytest.mark.slow
 def test_layers_equal_float64_numpy(on_jax):
     tokenizer = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
     tokens = ["[CLS]", *tokenizer.tokenize(TEXTS[0]), "[SEP]"]
@@ -218,11 +230,22 @@ def test_bfloat16_stays_close_to_float32(on_jax):
         ("traces", 2),  # one for each shape
         ("any_shape", False),
         ("timed", [["float32", 3.0], ["bfloat16", 3.0]]),
+        ("numbers_right", True),  # which they are not by itself in jaxlib 0.10.2
+        ("fusions", 0),
         ("refusal", "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"),
     ],
 )
 def test_facts_of_a_step_on_all_devices(facts, name, wanted):
     assert facts[name] == wanted
+
+
+@pytest.mark.slow
+def test_a_jaxlib_that_computes_wrong_numbers_is_refused(facts):
+    wrong, known = facts["numbers_refused"]
+    version = importlib.metadata.version("jaxlib")
+    assert wrong == known
+    assert known.startswith(f"jaxlib {version} computes wrong numbers on CPUs (github.com/jax-ml")
+    assert known.endswith("(pip install 'jax!=0.10.2,!=0.11.*'), or pass runtime='tensorflow'")
 
 
 @pytest.mark.slow
@@ -358,6 +381,8 @@ def test_what_jax_is_not_set_to_is_refused(monkeypatch):
 def test_a_backend_that_is_no_runtime(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "torch")
     with pytest.raises(ConfigError, match=r"Keras runs on torch \(KERAS_BACKEND\); allowed: tens"):
+        selection.choose_runtime()
+    with pytest.raises(ConfigError, match="KERAS_BACKEND=tensorflow before anything imports Ker"):
         selection.choose_runtime()
 
 

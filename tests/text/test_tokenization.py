@@ -27,6 +27,12 @@ def test_published_cases(case):
         assert tokenizer.convert_ids_to_tokens(encoding.ids) == text["tokens"], text["text"]
 
 
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_an_id_outside_of_the_vocabulary_is_no_piece(minilm, index):
+    with pytest.raises(IndexError):
+        minilm.convert_ids_to_tokens([101, index])
+
+
 def test_bank_sentence_of_the_tutorials(minilm):
     # The ids that the tutorials on BERT word embeddings print for this sentence.
     ids = [2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924, 27307, 2001, 2464, 5645]
