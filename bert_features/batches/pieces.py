@@ -5,7 +5,7 @@ Shape legend: `N` examples, `P` pieces of all their texts. Texts are numbered 2 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -124,3 +124,39 @@ def offsets_of(
             offsets += [None] * (pieces.separators if text == 0 and kept[1] else 1)
         first += length
     return offsets
+
+
+def tokenize_with_masks(
+    tokenizer: Tokenizer, units: Units, mask_id: int, *, with_places: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """As `tokenize_units`, with the id of [MASK] for each [MASK] in a unit: for the masked-LM head.
+
+    Elsewhere it is ordinary characters, as in google-research/bert's tokenizer.
+    """
+    mask, takes_blanks = tokenizer.tokens[mask_id], tokenizer.frame.mask_takes_blanks
+    counts = [unit.count(mask) for unit in units.strings]
+    if not any(counts):
+        return tokenize_units(tokenizer, units, with_places=with_places)
+    # Each unit as the strings before, between and after its masks; these are the odd ones, empty.
+    parts: list[str] = []
+    begins: list[int] = []  # of each part in its unit
+    for unit in units.strings:
+        texts, begin = unit.split(mask), 0
+        for number, text in enumerate(texts):
+            last = number == len(texts) - 1
+            parts += [text.rstrip() if takes_blanks and not last else text, *[""] * (not last)]
+            begins += [begin, *[begin + len(text)] * (not last)]
+            begin += len(text) + len(mask)
+    whole = replace(units, strings=parts)
+    ids, lengths, starts, ends = tokenize_units(tokenizer, whole, with_places=with_places)
+    parts_of = 2 * np.array(counts) + 1
+    firsts = np.cumsum(parts_of) - parts_of
+    is_mask = (np.arange(len(parts)) - np.repeat(firsts, parts_of)) % 2 == 1
+    at = np.cumsum(lengths)[is_mask]
+    lengths = lengths + is_mask
+    ids = np.insert(ids, at, np.int32(mask_id))
+    starts, ends = np.insert(starts, at, 0), np.insert(ends, at, len(mask) * with_places)
+    if with_places:
+        moved = np.repeat(np.array(begins, np.int32), lengths)
+        starts, ends = starts + moved, ends + moved
+    return ids, np.add.reduceat(lengths, firsts), starts, ends
