@@ -11,14 +11,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_features.machine import keras_layers, onednn
+from bert_features.machine import onednn
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 # TensorFlow writes a dozen lines to the terminal when it is imported, errors about absent GPUs
 # among them. Real problems reach the user as exceptions. A setting of the user's stands.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 onednn.turn_on()
-keras_layers.register_layers()
 
 try:
     __version__ = importlib.metadata.version("bert_features")

@@ -24,17 +24,10 @@ _KNOWN = re.compile(
 
 
 def unpack(archive: Path, folder: Path, *, max_bytes: int, source: str) -> None:
-    """Unpacks the files of a checkpoint into a new folder.
+    """Unpacks the files of a checkpoint into a new folder; `source` is the archive in messages.
 
-    Args:
-      archive: the zip.
-      folder: where to; must not exist. After an error the caller removes what is there.
-      max_bytes: limit of the files' total size.
-      source: the archive's name in messages.
-
-    Raises:
-      CheckpointError: it is not a zip, is damaged or too large, or holds no checkpoint.
-      OSError: `folder` cannot be written.
+    Raises CheckpointError if it is not a zip, is damaged or too large, or holds no checkpoint;
+    OSError if `folder` cannot be written. The caller then removes what is there.
     """
     try:
         with zipfile.ZipFile(archive) as opened:

@@ -5,8 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.checkpoints.weight_files import WeightFiles
-from bert_features.checkpoints.weight_readers import damage_is_an_error
+from bert_features.checkpoints.weight_readers import WeightFiles, damage_is_an_error
 from bert_features.config.json_files import read_json_object
 from bert_features.errors import CheckpointError
 from bert_features.text.tokenizer_files import keeps_case, read_pieces

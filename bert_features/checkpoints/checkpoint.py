@@ -7,9 +7,8 @@ from pathlib import Path
 
 from bert_features.checkpoints.locate import STATE_FILE
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
-from bert_features.checkpoints.weight_files import SAVED_MODEL, WeightFiles
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import damage_is_an_error
+from bert_features.checkpoints.weight_readers import SAVED_MODEL, WeightFiles, damage_is_an_error
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.files import Role
 from bert_features.text import tokenizer_settings

@@ -30,8 +30,6 @@ logger = logging.getLogger("bert_features")
 TF1_PREFIX = "bert_model.ckpt"
 # The words that google-research/bert's modeling.get_activation accepts.
 OFFICIAL_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
-
-
 # Canonical name -> float32 array; with the pooler's if the checkpoint has one.
 Weights = dict[str, np.ndarray]
 
@@ -51,13 +49,10 @@ def convert(
 
     Args:
       checkpoint: the source.
-      out: the directory to write.
+      out: the directory to write, which is returned.
       to: the format, a key of `TARGETS`. (`export.export_savedmodel` writes TF-Hub SavedModels.)
       do_lower_case: the casing, for a checkpoint that does not record it.
       overwrite: whether an earlier conversion at `out` may be replaced.
-
-    Returns:
-      `out`.
 
     Raises:
       CheckpointError: the source cannot be read whole, or has no vocabulary.
@@ -183,15 +178,9 @@ TARGETS: dict[str, Callable[[BertConfig, Weights, Path], None]] = {
     "safetensors": _write_safetensors,
 }
 _WRITTEN = {
-    *tokenizer_files.NAMES,
-    "tokenizer_config.json",
-    "config.json",
-    "model.safetensors",
-    "bert_config.json",
-    f"{TF1_PREFIX}.index",
-    f"{TF1_PREFIX}.data-00000-of-00001",
-    sentence_transformers.MODULES,
-    sentence_transformers.MAIN_CONFIG,
+    *(*tokenizer_files.NAMES, "tokenizer_config.json", "config.json", "model.safetensors"),
+    *("bert_config.json", f"{TF1_PREFIX}.index", f"{TF1_PREFIX}.data-00000-of-00001"),
+    *(sentence_transformers.MODULES, sentence_transformers.MAIN_CONFIG),
     sentence_transformers.TRANSFORMER_CONFIG,
 }
 

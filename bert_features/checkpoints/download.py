@@ -39,12 +39,7 @@ MIRROR_VARIABLE = "BERT_FEATURES_MIRROR"
 
 
 class RecordedFile(BaseModel):
-    """A file of a checkpoint.
-
-    Attributes:
-      size: in bytes.
-      sha256: of its contents, in hexadecimal.
-    """
+    """A file of a checkpoint: its size in bytes, and its SHA-256 in hexadecimal."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,12 +48,9 @@ class RecordedFile(BaseModel):
 
 
 class Record(BaseModel):
-    """The first download of a checkpoint.
+    """The first download of a checkpoint: address, hash and size in bytes of its archive.
 
-    Attributes:
-      url: address of its archive; None if it was unpacked by hand.
-      sha256: hash of the archive; None if it was unpacked by hand.
-      size: size of the archive in bytes; None if it was unpacked by hand.
+    These are None if it was unpacked by hand.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -107,7 +99,7 @@ def find(name: str) -> Path | None:
 def download(
     name: str, *, progress: Progress | None = None, force: bool = False, forget: bool = False
 ) -> Path:
-    """Makes sure that a published checkpoint is in the cache.
+    """Makes sure that a published checkpoint is in the cache, and gives its folder there.
 
     A download that broke off is resumed. Two processes never download the same one: one waits.
 
@@ -116,9 +108,6 @@ def download(
       progress: called as bytes arrive.
       force: download it even if it is in the cache; its hash must be the recorded one.
       forget: download it even if it is in the cache, and record its hash instead of the old one.
-
-    Returns:
-      Its folder.
 
     Raises:
       CheckpointError: an unknown name, no network, an answer that is not the archive, an archive

@@ -33,19 +33,12 @@ class _BrokenOffError(Exception):
 
 
 def fetch(url: str, partial: Path, *, max_bytes: int, progress: Progress, otherwise: str) -> None:
-    """Downloads a file, from the byte where an earlier call broke off.
+    """Downloads a file to `partial`, from the byte where an earlier call broke off.
 
-    Args:
-      url: its address, http or https.
-      partial: where it goes; what has come stays there after a failure that may pass.
-      max_bytes: a larger file is refused.
-      progress: called as bytes arrive.
-      otherwise: what the user can do instead, for messages.
-
-    Raises:
-      CheckpointError: the server cannot be reached, answers with an error or keeps breaking off, or
-        the file is too large.
-      OSError: `partial` cannot be written.
+    What has come stays there after a failure that may pass. Raises CheckpointError if the server
+    cannot be reached, answers with an error or keeps breaking off, or the file is larger than
+    `max_bytes`; the error ends with `otherwise`, what the user can do instead. Raises OSError if
+    `partial` cannot be written.
     """
     import requests
     from requests.adapters import HTTPAdapter

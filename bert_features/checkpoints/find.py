@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Unpack, get_args
+from typing import Unpack, get_args
 
 from bert_features.checkpoints import sources
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.encoder_names import sort_names
 from bert_features.checkpoints.inferred_config import infer_config
 from bert_features.checkpoints.locate import locate
 from bert_features.checkpoints.read import check_config
@@ -16,8 +15,8 @@ from bert_features.checkpoints.sentence_transformers import (
     read_sentence_transformers,
 )
 from bert_features.checkpoints.sources import Source, local_file, source_of
-from bert_features.checkpoints.weight_files import WeightFiles
 from bert_features.checkpoints.weight_names import Kind
+from bert_features.checkpoints.weight_readers import WeightFiles
 from bert_features.config.bert_config import (
     BertConfig,
     CheckpointOptions,
@@ -38,12 +37,8 @@ CONFIG_NAMES: dict[Kind, tuple[str, ...]] = {
 }
 
 
-class _Located(NamedTuple):
-    """Where the weights of a checkpoint are, and what sentence-transformers wrote beside them."""
-
-    source: Source
-    weights: WeightFiles
-    sentence_transformers: SentenceTransformersSettings | None
+# Where the weights of a checkpoint are, and what sentence-transformers wrote beside them.
+_Located = tuple[Source, WeightFiles, SentenceTransformersSettings | None]
 
 
 def find_checkpoint(
@@ -107,7 +102,7 @@ def find_without_tensorflow(
     if source_of(name) is sources.SOURCES["TfHub"]:
         return None
     located = _locate(name)
-    return None if located.weights.may_lack_config else _describe(name, located, **options)
+    return None if located[1].may_lack_config else _describe(name, located, **options)
 
 
 def _check_hidden_act(hidden_act: str | None) -> None:
@@ -126,7 +121,7 @@ def _locate(name: str) -> _Located:
         settings = _sentence_transformers(path)
         if settings is not None and path.is_dir():
             path = path / settings.transformer_path
-        return _Located(source, locate(path, name), settings)
+        return source, locate(path, name), settings
     except OSError as error:  # a name that is too long, a folder that may not be read
         raise CheckpointError(f"cannot read {shown(name)}: {error.strerror or error}") from error
 
@@ -150,11 +145,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
     vocab_path = _file(options.get("vocab_file"), weights, tokenizer_files.NAMES)
     casing, evidence = casing_of(weights, vocab_path, *source.names(name))
     found = Checkpoint(
-        name=name,
-        weights=weights,
-        family=family,
-        config=config,
-        vocab_file=vocab_path,
+        *(name, weights, family, config, vocab_path),
         do_lower_case=casing,
         casing_evidence=evidence,
         expected_sha256=source.sha256,
@@ -178,10 +169,7 @@ def _config(name: str, weights: WeightFiles, config_path: Path | None) -> tuple[
         return BertConfig.from_dict(values, family=family, source=str(config_path)), family
     if weights.may_lack_config:
         # TF-Hub's come without a config, the Model Garden's with one of another form.
-        shapes = weights.reader.shapes()
-        stored = sort_names(shapes, weights.kind, weights.path).weights
-        by_name = {weight: shapes[stored_name] for weight, stored_name in stored.items()}
-        return infer_config(by_name, name, electra=weights.is_electra), "google"
+        return infer_config(weights, name), "google"
     raise CheckpointError.naming(
         "{name}: there is neither bert_config.json nor config.json in {folder}; pass {config_file}",
         name=name,

@@ -80,7 +80,7 @@ def parse(name: str) -> HubModel | None:
     return HubModel(match["id"], match["revision"], marked)
 
 
-def fetch(model: HubModel) -> Path:
+def fetch(name: str) -> Path:
     """The folder in the local cache that holds a model's files, downloaded if they are not there.
 
     Without a network, or with HF_HUB_OFFLINE=1, the files in the cache are used.
@@ -89,6 +89,9 @@ def fetch(model: HubModel) -> Path:
       CheckpointError: the model cannot be downloaded, or holds no weights that are read.
       MissingExtraError: huggingface_hub is not installed.
     """
+    model = parse(name)
+    if model is None:
+        raise CheckpointError(f"{name!r} is not the name of a model of the Hugging Face Hub")
     try:
         import huggingface_hub
     except ImportError as error:

@@ -1,9 +1,10 @@
 """The architecture of an encoder from the shapes of its weights, where there is no config file."""
 
 import logging
-from collections.abc import Mapping
 
 from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.encoder_names import sort_names
+from bert_features.checkpoints.weight_readers import WeightFiles
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError
 
@@ -25,19 +26,16 @@ _MEASURED = {
 _AXES = {"word": (2,), "position": (2,), "type": (2,), "query": (2, 3), "intermediate": (2,)}
 
 
-def infer_config(
-    shapes: Mapping[str, tuple[int, ...]], name: str, *, electra: bool = False
-) -> BertConfig:
-    """The config that shapes show; for the rest, Google's published BERTs are the model.
+def infer_config(weights: WeightFiles, name: str) -> BertConfig:
+    """The config that the shapes show of weights of one of Google's kinds of checkpoints.
 
-    Args:
-      shapes: canonical name -> shape as it is stored, in one of Google's kinds of checkpoints.
-      name: the checkpoint's name, for messages.
-      electra: whether it is an ELECTRA, whose embeddings may be narrower.
-
-    Raises:
-      CheckpointError: the shapes are not a BERT encoder's.
+    For the rest, Google's published BERTs are the model. Raises CheckpointError, which has the
+    checkpoint's name, if the shapes are not a BERT encoder's.
     """
+    stored = weights.reader.shapes()
+    names = sort_names(stored, weights.kind, weights.path).weights
+    shapes = {canonical: stored[there] for canonical, there in names.items()}
+    electra = weights.is_electra  # its embeddings may be narrower
     known = {axis: shapes.get(weight, ()) for axis, weight in _MEASURED.items()}
     wrong = [_MEASURED[axis] for axis, shape in known.items() if len(shape) not in _AXES[axis]]
     if wrong:

@@ -9,11 +9,13 @@ from pathlib import Path
 from bert_features.checkpoints import other_files
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
 from bert_features.checkpoints.sentence_transformers import MODULES, TRANSFORMER_CONFIG
-from bert_features.checkpoints.weight_files import SAVED_MODEL, WeightFiles
 from bert_features.checkpoints.weight_readers import (
     INDEX_SUFFIX,
+    OBJECT_GRAPH,
     PICKLED_INDEX,
-    is_object_based,
+    SAVED_MODEL,
+    WeightFiles,
+    index_names,
     is_weights_file,
 )
 from bert_features.config.settings import did_you_mean
@@ -43,14 +45,10 @@ _TF_LATEST = re.compile(r'^model_checkpoint_path: "(.+)"$', re.MULTILINE)
 
 
 def locate(path: Path, name: str) -> WeightFiles:
-    """The weights in a directory, at a prefix or in a file.
+    """The weights in a directory, at the prefix of a TensorFlow checkpoint or in a file.
 
-    Args:
-      path: a directory, a file, or the prefix of a TensorFlow checkpoint.
-      name: what the user asked for, for the messages.
-
-    Raises:
-      CheckpointError: there are none or several, or they are of a kind that is not read.
+    Raises CheckpointError if there are none or several, or they are of a kind that is not read; it
+    has the `name` that the user asked for.
     """
     if path.is_dir():
         return _locate_in_folder(path, name)
@@ -95,20 +93,12 @@ def prefix_of(name: str) -> str:
 
 
 def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> str:
-    """The weights among the files of a directory.
+    """The weights among the files of a directory: a file, the index of shards, or a prefix.
 
-    Args:
-      names: the names of its files, sorted, and `variables/variables.index` if that is there.
-      name: what the user asked for, for the messages.
-      read: gives the contents of one of the files, which is small.
-
-    Returns:
-      The name of a file of Hugging Face's weights or of the index of its shards, or the prefix of
-      a TensorFlow checkpoint. Safetensors go before TensorFlow's, and these before a pickle.
-
-    Raises:
-      CheckpointError: there are none or several, a part of them is missing, or they are of a kind
-        that is not read.
+    Safetensors go before TensorFlow's, and these before a pickle. The names are sorted, and
+    `variables/variables.index` is one if that is there; `read` gives the contents of a small file.
+    Raises CheckpointError, with the `name` that the user asked for, if there are none or several, a
+    part of them is missing, or they are of a kind that is not read.
     """
     modules = read(MODULES) if MODULES in names else b""
     if b".StaticEmbedding" in modules and b".Transformer" not in modules:
@@ -181,7 +171,7 @@ def _locate_in_folder(folder: Path, name: str) -> WeightFiles:
 def _weights_at(path: Path) -> WeightFiles:
     if is_weights_file(path.name) and path.is_file():
         return WeightFiles(path, "safetensors")
-    return WeightFiles(path, "tf2" if is_object_based(_index_of(path)) else "tf1")
+    return WeightFiles(path, "tf2" if index_names(_index_of(path), OBJECT_GRAPH) else "tf1")
 
 
 def _index_of(prefix: Path) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import Reader, read_floats
+from bert_features.checkpoints.weight_readers import read_floats
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError
 
@@ -91,7 +91,7 @@ def _plain(name: str) -> str:
 
 
 def read_head(
-    checkpoint: Checkpoint, reader: Reader, stored: Mapping[str, str], words: np.ndarray
+    checkpoint: Checkpoint, stored: Mapping[str, str], words: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The head's weights, float32 by canonical name; `words` are the word embeddings.
 
@@ -101,7 +101,7 @@ def read_head(
       CheckpointError: there is no head, a weight has another shape, or the head has a matrix of its
         own instead of the word embeddings.
     """
-    name, kind = checkpoint.name, checkpoint.kind
+    name, reader = checkpoint.name, checkpoint.weights.reader
     if not stored:
         raise CheckpointError(
             f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
@@ -116,7 +116,7 @@ def read_head(
     head = {}
     for canonical, shape in head_shapes(checkpoint.config).items():
         value = read[canonical]
-        value = value.T if kind == "safetensors" else value  # kernels are [in, out] here
+        value = value.T if checkpoint.kind == "safetensors" else value  # kernels are [in, out] here
         if value.shape != shape:
             received = reader.shapes()[stored[canonical]]
             raise CheckpointError(f"{name}: {stored[canonical]} is {received}, expected {shape}")

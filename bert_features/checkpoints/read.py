@@ -1,19 +1,14 @@
 """Reading the weights of a BERT encoder: all of them, with the right names and shapes, or none."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
-from bert_features.checkpoints.weight_readers import (
-    Reader,
-    damage_is_an_error,
-    read_floats,
-    some,
-)
+from bert_features.checkpoints.weight_readers import damage_is_an_error, read_floats, some
 from bert_features.errors import CheckpointError
 
 logger = logging.getLogger("bert_features")
@@ -21,25 +16,19 @@ logger = logging.getLogger("bert_features")
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
     """Whether it holds the weights of the pooler; raises CheckpointError if the file is damaged."""
-    _, names = _opened(checkpoint)
-    return all(weight.canonical in names.weights for weight in weight_names.POOLER)
+    stored = _names_in(checkpoint).weights
+    return all(weight.canonical in stored for weight in weight_names.POOLER)
 
 
 def has_head(checkpoint: Checkpoint) -> bool:
     """Whether it holds a masked-LM head; raises CheckpointError if the file is damaged."""
-    reader, names = _opened(checkpoint)
-    return bool(_head_of(checkpoint, reader, names))
+    return bool(_head_of(checkpoint, _names_in(checkpoint)))
 
 
 def read_weights(
     checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False
 ) -> dict[str, np.ndarray]:
-    """Reads the weights: all of them or none.
-
-    Args:
-      checkpoint: what `find_checkpoint` found.
-      pooler: whether to read the pooler's weights too.
-      head: whether to read the weights of the masked-LM head too.
+    """Reads the weights, with those of the pooler and the masked-LM head if wanted: all or none.
 
     Returns:
       Canonical name -> float32 array, kernels [in, out]; see `weight_names`.
@@ -50,35 +39,35 @@ def read_weights(
         expected one; or see `masked_lm.read_head`.
     """
     _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
-    reader, names = _opened(checkpoint)
-    stored_head = _head_of(checkpoint, reader, names) if head else {}
-    _log_what_is_left_out(checkpoint, names, stored_head)
-    _check_names(checkpoint, reader.shapes(), names, pooler=pooler)
-    weights = {}
+    names = _names_in(checkpoint)
+    stored_head = _head_of(checkpoint, names) if head else {}
+    _log_what_is_left_out(checkpoint, names, stored_head.values())
+    _check_names(checkpoint, names, pooler=pooler)
+    weights, files = {}, checkpoint.weights
     for weight in weight_names.weights(checkpoint.config, pooler=pooler):
-        value = read_floats(reader, names.weights[weight.canonical], checkpoint.weights_path)
+        value = read_floats(files.reader, names.weights[weight.canonical], files.path)
         weights[weight.canonical] = weight_names.to_canonical(
             weight, checkpoint.config, checkpoint.kind, value
         )
     weights = weight_names.folded(weights)
     if head:
         words = weights["embeddings/word_embeddings"]
-        weights |= masked_lm.read_head(checkpoint, reader, stored_head, words)
-    checkpoint.weights.close()
+        weights |= masked_lm.read_head(checkpoint, stored_head, words)
+    files.close()
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights
 
 
-def _opened(checkpoint: Checkpoint) -> tuple[Reader, StoredNames]:
-    """The reader of the weights, and the names that it has; errors are those of both."""
-    files, reader = checkpoint.weights, checkpoint.weights.reader
-    return reader, sort_names(reader.shapes(), files.kind, files.path, checkpoint.config)
+def _names_in(checkpoint: Checkpoint) -> StoredNames:
+    """The names of its weights; errors are those of the reader and of `sort_names`."""
+    files = checkpoint.weights
+    return sort_names(files.reader.shapes(), files.kind, files.path, checkpoint.config)
 
 
-def _head_of(checkpoint: Checkpoint, reader: Reader, names: StoredNames) -> dict[str, str]:
-    kind, config = checkpoint.kind, checkpoint.config
-    return masked_lm.stored_head(reader.shapes(), kind, config, prefix=names.prefix)
+def _head_of(checkpoint: Checkpoint, names: StoredNames) -> dict[str, str]:
+    shapes = checkpoint.weights.reader.shapes()
+    return masked_lm.stored_head(shapes, checkpoint.kind, checkpoint.config, prefix=names.prefix)
 
 
 def _check_hash(checkpoint: Checkpoint) -> None:
@@ -105,15 +94,13 @@ def check_config(checkpoint: Checkpoint) -> None:
 
 def check_weights(checkpoint: Checkpoint) -> None:
     """Refuses a config that does not fit the weights, with the errors of `read_weights`."""
-    reader, names = _opened(checkpoint)
-    _check_names(checkpoint, reader.shapes(), names, pooler=False)
+    _check_names(checkpoint, _names_in(checkpoint), pooler=False)
 
 
 def _log_what_is_left_out(
-    checkpoint: Checkpoint, names: StoredNames, stored_head: Mapping[str, str]
+    checkpoint: Checkpoint, names: StoredNames, head: Collection[str]
 ) -> None:
-    read = set(stored_head.values())
-    heads = [name for name in names.heads if name not in read]
+    heads = [name for name in names.heads if name not in head]
     if heads:
         logger.info("%s: ignoring the heads %s", checkpoint.name, some(heads))
     if trained_poolers(names.weights.values(), checkpoint.kind):
@@ -124,14 +111,8 @@ def _log_what_is_left_out(
         )
 
 
-def _check_names(
-    checkpoint: Checkpoint,
-    shapes: Mapping[str, tuple[int, ...]],
-    names: StoredNames,
-    *,
-    pooler: bool,
-) -> None:
-    stored = names.weights
+def _check_names(checkpoint: Checkpoint, names: StoredNames, *, pooler: bool) -> None:
+    shapes, stored = checkpoint.weights.reader.shapes(), names.weights
     layers = checkpoint.config.distinct_blocks
     blocks = len(weight_names.blocks_of(stored))
     difference = f"the config has {layers:,} layers, the weights have {blocks:,}"

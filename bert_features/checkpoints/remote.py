@@ -18,8 +18,12 @@ from typing import Any
 from bert_features import files
 from bert_features.checkpoints import locate, other_files
 from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES, transformer_path
-from bert_features.checkpoints.weight_files import SAVED_MODEL
-from bert_features.checkpoints.weight_readers import is_index, is_weights_file, weight_map_in
+from bert_features.checkpoints.weight_readers import (
+    SAVED_MODEL,
+    is_index,
+    is_weights_file,
+    weight_map_in,
+)
 from bert_features.config.json_files import parse_json, read_json_object
 from bert_features.errors import CheckpointError
 from bert_features.files import IN_CACHE, cache_dir, locked, replacing
@@ -40,11 +44,8 @@ Entry = Mapping[str, Any]
 def fetch(url: str) -> Path:
     """Copies a checkpoint into the cache, if the copy there is not the same.
 
-    Args:
-      url: the address of a directory, of a file, or of the prefix of a TensorFlow checkpoint.
-
-    Returns:
-      The local path of the same, as `locate.locate` takes it.
+    The address is that of a directory, of a file, or of the prefix of a TensorFlow checkpoint; the
+    result is the local path of the same, as `locate.locate` takes it.
 
     Raises:
       CheckpointError: there is no checkpoint, it cannot be read, or the cache cannot be written.

@@ -45,13 +45,8 @@ _SWITCHES = {
 }
 _SUPPORTED = ("cls", "max", "mean", "mean_sqrt_len_tokens")
 # Classes of the modules; BERT is the Transformer of the first versions.
-_CLASSES = {
-    "BERT": "Transformer",
-    "Transformer": "Transformer",
-    "Pooling": "Pooling",
-    "Dense": "Dense",
-    "Normalize": "Normalize",
-}
+_CLASSES = {name: name for name in ("Transformer", "Pooling", "Dense", "Normalize")}
+_CLASSES["BERT"] = "Transformer"
 # torch's classes, which a Dense makes without arguments.
 _TANH = "torch.nn.modules.activation.Tanh"  # the default
 _ACTIVATIONS: dict[str, HiddenAct] = {
@@ -143,27 +138,23 @@ class SentenceTransformersSettings:
 def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSettings | None:
     """Reads the settings of a folder that sentence-transformers wrote.
 
-    Args:
-      directory: the main folder, which holds `modules.json`.
-
-    Returns:
-      None if there is no `modules.json`.
-
-    Raises:
-      CheckpointError: `modules.json` is damaged. Any other problem, such as a value that is not
-        allowed or a module that does not exist here, is no error: see `unsupported`.
+    They are None without a `modules.json` in it; raises CheckpointError if that is damaged. Any
+    other problem, such as a value that is not allowed or a module that does not exist here, is no
+    error: see `unsupported`.
     """
     folder = Path(directory)
     if not (folder / MODULES).is_file():
         return None
     modules = _modules(read_json(folder / MODULES), folder / MODULES)
+    path = _path_of_transformer(modules)
     try:
         settings = _read_settings(folder, modules)
     except CheckpointError as error:  # the weights need none of the other files
-        settings = SentenceTransformersSettings(
-            _path_of_transformer(modules), (), unsupported=str(error)
-        )
-    return replace(settings, files=(*_files(folder, modules), *settings.dense.values()))
+        settings = SentenceTransformersSettings(path, (), unsupported=str(error))
+    paths = [folder / MODULES, folder / MAIN_CONFIG, folder / path / TRANSFORMER_CONFIG]
+    paths += [folder / path / "config.json" for kind, path in modules if kind != "Transformer"]
+    files = [path for path in paths if path.is_file()]
+    return replace(settings, files=(*files, *settings.dense.values()))
 
 
 def write_settings(
@@ -218,14 +209,6 @@ def read_dense(
         for name, stored in zip(module.shapes, wanted, strict=True):
             weights[name] = read_floats(reader, stored, path).T
     return weights
-
-
-def _files(folder: Path, modules: list[tuple[str, str]]) -> tuple[Path, ...]:
-    """The files of sentence-transformers that exist; those of the weights are not among them."""
-    transformer = folder / _path_of_transformer(modules)
-    paths = [folder / MODULES, folder / MAIN_CONFIG, transformer / TRANSFORMER_CONFIG]
-    paths += [folder / path / "config.json" for kind, path in modules if kind != "Transformer"]
-    return tuple(path for path in paths if path.is_file())
 
 
 def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTransformersSettings:
@@ -323,21 +306,14 @@ def _module(path: str | Path, module: object) -> tuple[str, str]:
         name, folder = module.get("type"), module.get("path")
     if not isinstance(name, str) or not isinstance(folder, str):
         raise _error(path, "a module", module, "an object with a type and a path")
-    below = _normalized(folder)
-    if below is None:
+    below = posixpath.normpath(folder)  # `1_Pooling` for `./1_Pooling/`
+    below = "" if below == "." else below
+    # normpath removes a ".." with the folder before it
+    if ".." in folder.split("/") or not _PATH.fullmatch(below):
         raise _error(path, "path", folder, "a folder below this one, such as 1_Pooling")
     own = name.startswith("sentence_transformers.")
     kind = _CLASSES.get(name.rpartition(".")[2]) if own else None
     return kind or shown(name).strip("'\""), below
-
-
-def _normalized(folder: str) -> str | None:
-    """`1_Pooling` for `./1_Pooling/`; None for a path that is not below the main folder."""
-    if ".." in folder.split("/"):  # normpath would remove it with the folder before it
-        return None
-    below = posixpath.normpath(folder)
-    below = "" if below == "." else below
-    return below if _PATH.fullmatch(below) else None
 
 
 def _read_pooling(path: Path) -> tuple[list[str], bool]:
@@ -375,10 +351,8 @@ def _read_main(path: Path) -> tuple[dict[str, str], str | None, str | None, int 
         raise _error(path, "prompts", prompts, "an object of texts by name")
     name, similarity = values.get("default_prompt_name"), values.get("similarity_fn_name")
     if name is not None and (not isinstance(name, str) or name not in prompts):
-        allowed = (
-            ", ".join(shown(prompt) for prompt in [*prompts][:10]) or "no name, without prompts"
-        )
-        raise _error(path, "default_prompt_name", name, allowed)
+        known = ", ".join(map(shown, [*prompts][:10]))
+        raise _error(path, "default_prompt_name", name, known or "no name, without prompts")
     if similarity is not None and not isinstance(similarity, str):
         raise _error(path, "similarity_fn_name", similarity, "a name, such as cosine")
     dim = None if values.get("truncate_dim") is None else _count(path, values, "truncate_dim")
@@ -392,10 +366,12 @@ def _flag(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> 
     return value
 
 
-def _count(path: Path, values: Mapping[str, Any], key: str) -> int:
+def _count(
+    path: Path, values: Mapping[str, Any], key: str, of: str = "values", least: int = 1
+) -> int:
     value = values.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _error(path, key, value, "a number of values, at least 1")
+    if type(value) is not int or value < least:
+        raise _error(path, key, value, f"a number of {of}, at least {least}")
     return value
 
 
@@ -403,9 +379,7 @@ def _length(path: Path, values: Mapping[str, Any], key: str) -> int | None:
     value = values.get(key)
     if value is None or (isinstance(value, int | float) and value >= _NO_LIMIT):
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 3:
-        raise _error(path, key, value, "a number of tokens, at least 3")
-    return value
+    return _count(path, values, key, "tokens", 3)
 
 
 def _error(path: str | Path, key: str, received: object, allowed: str) -> CheckpointError:

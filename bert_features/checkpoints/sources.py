@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bert_features import files
 from bert_features.checkpoints import download, hf_hub, published, remote, tf_hub
 from bert_features.checkpoints.locate import MINILM
-from bert_features.errors import CheckpointError, MissingExtraError
+from bert_features.errors import MissingExtraError
 
 logger = logging.getLogger("bert_features")
 
@@ -80,18 +80,11 @@ def _published(name: str) -> Path:
     return folder
 
 
-def _hub(name: str) -> Path:
-    model = hf_hub.parse(name)
-    if model is None:
-        raise CheckpointError(f"{name!r} is not the name of a model of the Hugging Face Hub")
-    return hf_hub.fetch(model)
-
-
 SOURCES: dict[str, Source] = {
     "Minilm": Source(lambda name: name == MINILM, _minilm, sha256=MINILM_SHA256),
     "TfHub": Source(tf_hub.is_handle, _tf_hub, tf_hub.names_of),
     "Address": Source(files.is_url, remote.fetch),
     "LocalPath": Source(_is_path, files.local_path),
     "Published": Source(lambda name: published.resolve(name) is not None, _published),
-    "Hub": Source(lambda name: hf_hub.parse(name) is not None, _hub),
+    "Hub": Source(lambda name: hf_hub.parse(name) is not None, hf_hub.fetch),
 }

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bert_features import files
-from bert_features.checkpoints.weight_files import SAVED_MODEL
+from bert_features.checkpoints.weight_readers import SAVED_MODEL
 from bert_features.errors import CheckpointError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -50,14 +50,9 @@ def names_of(handle: str) -> list[str]:
 def fetch(handle: str) -> str:
     """Resolves a handle by tensorflow_hub, which downloads the module if its cache lacks it.
 
-    The cache is `tfhub` in this package's cache, or $TFHUB_CACHE_DIR.
-
-    Returns:
-      The folder of the SavedModel; an address if tensorflow_hub is set to read from the store.
-
-    Raises:
-      CheckpointError: the module cannot be downloaded, or is not a SavedModel.
-      MissingExtraError: tensorflow_hub is not installed.
+    The result is the folder of the SavedModel in $TFHUB_CACHE_DIR, by default in this package's
+    cache; or an address if tensorflow_hub is set to read from the store. Raises CheckpointError if
+    the module cannot be downloaded or is not a SavedModel, and MissingExtraError.
     """
     hub = _import_tensorflow_hub()
     try:

@@ -84,57 +84,38 @@ def _norm(canonical: str, huggingface: str, garden: str, size: str = "H") -> lis
 
 
 def _table(canonical: str, garden: str, shape: str) -> Weight:
-    return Weight(
-        f"embeddings/{canonical}",
-        f"embeddings.{canonical}.weight",
-        f"{garden}/embeddings",
-        shape,
-        shape,
-    )
+    huggingface = canonical.replace("/", ".") + ".weight"
+    return Weight(canonical, huggingface, f"{garden}/embeddings", shape, shape)
 
 
 _TF, _HF, _MG = "encoder/layer_{i}", "encoder.layer.{i}", "transformer/layer_{i}"
 _SELF, _HF_SELF = f"{_TF}/attention/self", f"{_HF}.attention.self"
+_MG_SELF = f"{_MG}/self_attention"
 _OUT, _HF_OUT = f"{_TF}/attention/output", f"{_HF}.attention.output"
 
 # Its first row is part of each type, see `folded`.
-TASKS = _table("task_type_embeddings", "task_type_embeddings", "KE")
+TASKS = _table("embeddings/task_type_embeddings", "task_type_embeddings", "KE")
 EMBEDDINGS = [
-    _table("word_embeddings", "word_embeddings", "VE"),
-    _table("position_embeddings", "position_embedding", "PE"),
-    _table("token_type_embeddings", "type_embeddings", "TE"),
+    _table("embeddings/word_embeddings", "word_embeddings", "VE"),
+    _table("embeddings/position_embeddings", "position_embedding", "PE"),
+    _table("embeddings/token_type_embeddings", "type_embeddings", "TE"),
     TASKS,
     *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm", "E"),
-    replace(
-        _table("", "relative_attention_bias", "RA"),
-        canonical="encoder/relative_attention_bias",
-        huggingface="encoder.relative_attention_bias.weight",
-    ),
+    _table("encoder/relative_attention_bias", "relative_attention_bias", "RA"),
 ]
 PROJECTION = _dense("embeddings_project", "embeddings_project", "embedding_projection", "EH")
 BLOCK = [
-    *_dense(
-        f"{_SELF}/query", f"{_HF_SELF}.query", f"{_MG}/self_attention/query", "HH", "HAD", "AD"
-    ),
-    *_dense(f"{_SELF}/key", f"{_HF_SELF}.key", f"{_MG}/self_attention/key", "HH", "HAD", "AD"),
-    *_dense(
-        f"{_SELF}/value", f"{_HF_SELF}.value", f"{_MG}/self_attention/value", "HH", "HAD", "AD"
-    ),
-    *_dense(
-        f"{_OUT}/dense",
-        f"{_HF_OUT}.dense",
-        f"{_MG}/self_attention/attention_output",
-        "HH",
-        "ADH",
-        "H",
-    ),
-    *_norm(f"{_OUT}/LayerNorm", f"{_HF_OUT}.LayerNorm", f"{_MG}/self_attention_layer_norm"),
+    *_dense(f"{_SELF}/query", f"{_HF_SELF}.query", f"{_MG_SELF}/query", "HH", "HAD", "AD"),
+    *_dense(f"{_SELF}/key", f"{_HF_SELF}.key", f"{_MG_SELF}/key", "HH", "HAD", "AD"),
+    *_dense(f"{_SELF}/value", f"{_HF_SELF}.value", f"{_MG_SELF}/value", "HH", "HAD", "AD"),
+    *_dense(f"{_OUT}/dense", f"{_HF_OUT}.dense", f"{_MG_SELF}/attention_output", "HH", "ADH", "H"),
+    *_norm(f"{_OUT}/LayerNorm", f"{_HF_OUT}.LayerNorm", f"{_MG_SELF}_layer_norm"),
     *_dense(f"{_TF}/intermediate/dense", f"{_HF}.intermediate.dense", f"{_MG}/intermediate", "HG"),
     *_dense(f"{_TF}/output/dense", f"{_HF}.output.dense", f"{_MG}/output", "IH"),
     *_norm(f"{_TF}/output/LayerNorm", f"{_HF}.output.LayerNorm", f"{_MG}/output_layer_norm"),
 ]
 # Instead of query, key and value where a checkpoint stores them as one.
-JOINED = _dense(f"{_SELF}/qkv", f"{_HF_SELF}.qkv", f"{_MG}/self_attention/qkv", "HQ")
+JOINED = _dense(f"{_SELF}/qkv", f"{_HF_SELF}.qkv", f"{_MG_SELF}/qkv", "HQ")
 # Instead of one dense layer where it has a gate whose halves are stored apart.
 HALVES = [
     *_dense(f"{_TF}/intermediate/gate", f"{_HF}.intermediate.gate", f"{_MG}/gate", "HI"),
@@ -176,8 +157,11 @@ def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
         for i in range(config.distinct_blocks)
         for weight in _block(config, first=i == 0)
     ]
-    before, after = _around_blocks(config, pooler=pooler)
-    return [*before, *blocks, *after]
+    table = _TABLES[config.model_type]
+    before = table["embeddings"] + (table["projection"] if config.projects_embeddings else [])
+    after = table["final"] if config.norm_first else []
+    after = after + (table["pooler"] if pooler and config.has_pooler else [])
+    return [*_without_absent(before, config), *blocks, *_without_absent(after, config)]
 
 
 def _block(config: BertConfig, *, first: bool) -> list[Weight]:
@@ -191,15 +175,6 @@ def _block(config: BertConfig, *, first: bool) -> list[Weight]:
     if config.norm_first and first:  # the embeddings are normalised
         rows = [row for row in rows if not row.canonical.startswith(f"{_OUT}/LayerNorm")]
     return _without_absent(rows, config)
-
-
-def _around_blocks(config: BertConfig, *, pooler: bool) -> tuple[list[Weight], list[Weight]]:
-    """The weights before and after the blocks."""
-    table = _TABLES[config.model_type]
-    before = table["embeddings"] + (table["projection"] if config.projects_embeddings else [])
-    after = table["final"] if config.norm_first else []
-    after = after + (table["pooler"] if pooler and config.has_pooler else [])
-    return _without_absent(before, config), _without_absent(after, config)
 
 
 def _without_absent(rows: list[Weight], config: BertConfig) -> list[Weight]:
@@ -232,14 +207,9 @@ def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
     return tuple(sizes[axis] for axis in axes)
 
 
-def shape_of(weight: Weight, config: BertConfig) -> tuple[int, ...]:
-    """The canonical shape of a weight."""
-    return _sizes(weight.shape, config)
-
-
 def stored_shapes(weight: Weight, config: BertConfig, kind: Kind) -> list[tuple[int, ...]]:
     """The shapes in which a kind of checkpoint may store a weight, the usual one first."""
-    shape = shape_of(weight, config)
+    shape = _sizes(weight.shape, config)
     if kind == "safetensors":
         return [shape[::-1] if weight.transposed else shape]
     if kind == "tf2" and weight.garden_shape != weight.shape:
@@ -250,7 +220,7 @@ def stored_shapes(weight: Weight, config: BertConfig, kind: Kind) -> list[tuple[
 def to_canonical(weight: Weight, config: BertConfig, kind: Kind, value: np.ndarray) -> np.ndarray:
     """A stored array, of one of the `stored_shapes`, in its canonical shape."""
     turned = value.T if kind == "safetensors" and weight.transposed else value
-    return np.ascontiguousarray(turned.reshape(shape_of(weight, config)))
+    return np.ascontiguousarray(turned.reshape(_sizes(weight.shape, config)))
 
 
 def folded(weights_by_name: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -264,7 +234,7 @@ def folded(weights_by_name: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def weight_shapes(config: BertConfig, *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
     """Canonical name -> shape of every weight of an architecture."""
-    return {w.canonical: shape_of(w, config) for w in weights(config, pooler=pooler)}
+    return {w.canonical: _sizes(w.shape, config) for w in weights(config, pooler=pooler)}
 
 
 def garden_weights(
@@ -289,14 +259,8 @@ def garden_name(canonical: str) -> str:
 
 
 def parameter_count(config: BertConfig, *, pooler: bool = True) -> int:
-    """Number of parameters, for any number of layers."""
-
-    def count(rows: Sequence[Weight]) -> int:
-        return sum(math.prod(shape_of(row, config)) for row in rows)
-
-    first, other = (count(_block(config, first=first)) for first in (True, False))
-    around = sum(count(rows) for rows in _around_blocks(config, pooler=pooler))
-    return around + first + (config.distinct_blocks - 1) * other
+    """Number of parameters; raises CheckpointError as `weights`."""
+    return sum(math.prod(shape) for shape in weight_shapes(config, pooler=pooler).values())
 
 
 def blocks_of(names: Iterable[str]) -> set[str]:
@@ -345,15 +309,11 @@ def next_sentence_pooler(name: str) -> str | None:
 _SEPARATOR: dict[Kind, str] = {"tf1": "/", "tf2": "/", "safetensors": "."}
 _MAX_PARTS = 12
 
-# TensorFlow 1 and early conversions to PyTorch call the parameters of a layer norm so.
-_OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-
 
 def in_todays_norms(name: str) -> str:
-    """A name of a Hugging Face file in today's spelling."""
-    for old, new in _OLD_NORMS.items():
-        name = name.replace(old, new)
-    return name
+    """A name of a Hugging Face file; early conversions call parameters of norms as TF1 does."""
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+    return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def plain_tf2(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Readers of the files that hold weights: TF1 and TF2 checkpoints, and Hugging Face's.
+"""The files that hold weights, and their readers: TF1 and TF2 checkpoints, and Hugging Face's.
 
 Those are safetensors or `pytorch_model.bin` (see `pickle_weights`), whole and in shards; the names
 and the layout of weights are the same, so both are of the kind `safetensors`. A reader gives names
@@ -6,22 +6,25 @@ and shapes and reads one tensor at a time; `weight_names` knows what the names m
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.older_names import todays_names
 from bert_features.checkpoints.other_files import check_pointer, is_adapter
 from bert_features.checkpoints.pickle_weights import PickleReader
+from bert_features.checkpoints.relatives import todays_names
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
+SAVED_MODEL = "saved_model.pb"
 INDEX_SUFFIX = ".safetensors.index.json"
 # What torch.save wrote, and the index of its shards.
 PICKLED = (".bin", ".pt", ".pth")
@@ -42,28 +45,95 @@ class Reader(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class WeightFiles:
+    """The weights of a checkpoint on disk; they are opened once.
+
+    Attributes:
+      path: the file of Hugging Face's weights (safetensors or pytorch_model.bin), the index of its
+        shards, or the prefix of a TensorFlow checkpoint; a SavedModel has that prefix in its folder
+        `variables`.
+      kind: whose names and layout they have: `tf1`, `tf2`, or `safetensors` for Hugging Face's.
+    """
+
+    path: Path
+    kind: Kind
+
+    @property
+    def format(self) -> str:
+        """The kind, or `pickle` for the files of torch."""
+        return "pickle" if self.path.name.endswith((*PICKLED, PICKLED_INDEX)) else self.kind
+
+    @functools.cached_property
+    def in_saved_model(self) -> bool:
+        """Whether they are the variables of a SavedModel."""
+        folder = self.path.parent
+        return folder.name == "variables" and (folder.parent / SAVED_MODEL).is_file()
+
+    @functools.cached_property
+    def root(self) -> Path:
+        """The directory of the checkpoint; for a SavedModel the one above its `variables`."""
+        folder = self.path.parent
+        return folder.parent if self.in_saved_model else folder
+
+    @functools.cached_property
+    def is_electra(self) -> bool:
+        """Whether this is a TF1 checkpoint of ELECTRA, which Google publishes without a config.
+
+        A CheckpointError if it cannot be read.
+        """
+        index = self.path.with_name(f"{self.path.name}.index")
+        return self.kind == "tf1" and index_names(index, "electra/embeddings/LayerNorm/beta")
+
+    @property
+    def may_lack_config(self) -> bool:
+        """Whether checkpoints of this kind are published without a config that can be read.
+
+        TensorFlow reads their shapes instead.
+        """
+        return self.kind == "tf2" or self.in_saved_model or self.is_electra
+
+    @functools.cached_property
+    def reader(self) -> Reader:
+        """Their tensors; a CheckpointError if the files are damaged or missing."""
+        return open_weights(self.path, self.kind)
+
+    def close(self) -> None:
+        """Forgets the reader, with the memory that it has mapped; the next use opens another."""
+        self.__dict__.pop("reader", None)
+
+    def files(self) -> list[Path]:
+        """The files that hold them, any index first.
+
+        Raises CheckpointError if the folder or the index of shards cannot be read.
+        """
+        path = self.path
+        if self.kind != "safetensors":
+            with damage_is_an_error(path):
+                data = [p for p in path.parent.iterdir() if p.name.startswith(f"{path.name}.data-")]
+            return [path.with_name(f"{path.name}.index"), *sorted(data)]
+        if not is_index(path):
+            return [path]
+        return [path, *_shards(path, weight_map_in(read_json_object(path), str(path))).values()]
+
+    def beside(self, names: Sequence[str]) -> Path | None:
+        """The first of these files beside the weights; of a SavedModel, also among its assets."""
+        folders = [self.root] + [self.root / "assets"] * self.in_saved_model
+        paths = (folder / name for folder in folders for name in names)
+        found = next((path for path in paths if path.is_file()), None)
+        if found is not None:
+            check_pointer(found)
+        return found
+
+
 def open_weights(path: Path, kind: Kind) -> Reader:
     """Opens weights that `locate` found; raises CheckpointError if they are damaged or missing."""
     with damage_is_an_error(path):
         if kind == "safetensors":
             return _TodaysNames(_ShardsReader(path) if is_index(path) else _open_file(path))
-        for file in weight_files(path, kind):
+        for file in WeightFiles(path, kind).files():
             check_pointer(file)
         return _TensorFlowReader(path, kind)
-
-
-def weight_files(path: Path, kind: Kind) -> list[Path]:
-    """The files that hold a checkpoint's weights, any index first.
-
-    Raises CheckpointError if the folder or the index of shards cannot be read.
-    """
-    if kind != "safetensors":
-        with damage_is_an_error(path):
-            data = [p for p in path.parent.iterdir() if p.name.startswith(f"{path.name}.data-")]
-        return [path.with_name(f"{path.name}.index"), *sorted(data)]
-    if not is_index(path):
-        return [path]
-    return [path, *_shards(path, _read_weight_map(path)).values()]
 
 
 def is_index(path: Path | str) -> bool:
@@ -76,26 +146,13 @@ def is_weights_file(name: str) -> bool:
     return (name.endswith((".safetensors", *PICKLED)) or is_index(name)) and not is_adapter(name)
 
 
-def is_object_based(index: Path) -> bool:
-    """Whether the `.index` file of a TensorFlow checkpoint belongs to a TF2, object-based one.
+def index_names(index: Path, name: str) -> bool:
+    """Whether the `.index` file of a TensorFlow checkpoint names a tensor; without TensorFlow.
 
-    Read without TensorFlow: the file holds the keys as plain bytes. Raises CheckpointError if it
-    cannot be read.
+    The file holds names as plain bytes. Raises CheckpointError if it cannot be read.
     """
     with damage_is_an_error(index):
-        return OBJECT_GRAPH.encode() in index.read_bytes()
-
-
-def is_electra(path: Path, kind: Kind) -> bool:
-    """Whether weights are a TF1 checkpoint of ELECTRA, which Google publishes without a config.
-
-    Read without TensorFlow, with the same error, as by `is_object_based`.
-    """
-    if kind != "tf1":
-        return False
-    with damage_is_an_error(path):
-        index = path.with_name(f"{path.name}.index")
-        return b"electra/embeddings/LayerNorm/beta" in index.read_bytes()
+        return name.encode() in index.read_bytes()
 
 
 @contextlib.contextmanager
@@ -208,7 +265,7 @@ class _ShardsReader:
     """The tensors of the shards of an index, which must name each in its shard."""
 
     def __init__(self, path: Path) -> None:
-        self._shard_of = _read_weight_map(path)
+        self._shard_of = weight_map_in(read_json_object(path), str(path))
         shards = _shards(path, self._shard_of)
         self._files = {shard: _open_file(shards[shard]) for shard in shards}
         self._shapes = {shard: file.shapes() for shard, file in self._files.items()}
@@ -254,10 +311,6 @@ def _open_file(path: Path) -> Reader:
     with damage_is_an_error(path):
         check_pointer(path)
         return PickleReader(path) if path.suffix in PICKLED else _SafetensorsReader(path)
-
-
-def _read_weight_map(index: Path) -> dict[str, str]:
-    return weight_map_in(read_json_object(index), str(index))
 
 
 def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:

@@ -264,12 +264,8 @@ OF_RELATIVES = {
 def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The contents of a config file under the keys of `BertConfig`, with what the file leaves out.
 
-    Args:
-      values: the contents of a config file, or what `BertConfig` writes.
-      source: where they come from, for error messages.
-
-    Raises:
-      CheckpointError: the config is of an unknown architecture or an unsupported form.
+    Raises CheckpointError, which names `source`, if the config is of an unknown architecture or an
+    unsupported form.
     """
     model_type, architecture = _architecture(values, source)
     for key, only in architecture.fixed_keys().items():
@@ -278,13 +274,6 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise CheckpointError(
                 f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
             )
-    if model_type == "modernbert":
-        try:
-            values = {**values, **_rotary_values(values, source)}
-        except (AttributeError, TypeError) as error:
-            raise CheckpointError(
-                f"{source}: rope_parameters or rope_scaling is not what transformers writes"
-            ) from error
     names = architecture.keys
     checked = architecture.foreign(values) | names.keys() | architecture.fixed.keys()
     own = {key: values[old] for old, key in architecture.older.items() if old in values}
@@ -298,21 +287,15 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     own["model_type"] = architecture.values.get("model_type", model_type)
     if model_type == "ernie" and not values.get("use_task_id"):
         own["task_type_vocab_size"] = 0
-    if "rope_divisor" in architecture.values:
-        own |= gated_values(values, own, source)
-    return own
+    return own | gated_values(values, own, source) if "gated" in architecture.values else own
 
 
 def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:
     """The keys of a config file that are not among `BertConfig`'s fields, and in no table here."""
     _, architecture = _architecture(values, "config")
-    used = (
-        (fields - architecture.foreign(values))
-        | architecture.keys.keys()
-        | architecture.older.keys()
-    )
-    known = used | architecture.fixed_keys().keys() | NEUTRAL | set(architecture.neutral.split())
-    return sorted(values.keys() - known)
+    used = (fields - architecture.foreign(values)) | {*architecture.keys, *architecture.older}
+    neutral = NEUTRAL | set(architecture.neutral.split())
+    return sorted(values.keys() - used - architecture.fixed_keys().keys() - neutral)
 
 
 def _architecture(values: Mapping[str, Any], source: str) -> tuple[str, Architecture]:
@@ -326,28 +309,3 @@ def _architecture(values: Mapping[str, Any], source: str) -> tuple[str, Architec
             f"{', '.join(map(repr, ARCHITECTURES))}"
         )
     return model_type, architecture
-
-
-def _rotary_values(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The bases of the angles, as files of transformers 4 name them; later files have a table.
-
-    `rope_scaling` changes that. Raises CheckpointError for an unsupported table.
-    """
-    own: dict[str, Any] = {}
-    tables, scaling = values.get("rope_parameters") or {}, values.get("rope_scaling") or {}
-    if tables.keys() - {"full_attention", "sliding_attention"}:  # as other families have it
-        raise TypeError(tables)
-    for kind, key in (("full", "global_rope_theta"), ("sliding", "local_rope_theta")):
-        rotary = {**(tables.get(f"{kind}_attention") or {}), **scaling}
-        for name in ("rope_type", "type"):  # the second is older
-            if rotary.get(name, "default") != "default":
-                raise CheckpointError(
-                    f"{source}: {name} is {shown(rotary[name])}; only 'default' is supported"
-                )
-        if "rope_theta" in rotary:
-            own[key] = rotary["rope_theta"]
-    if key in values and values[key] is None:  # local layers then have the angles of the others
-        own.setdefault(key, values.get("global_rope_theta"))
-    if values.get("layer_types") is not None:  # which decides alone
-        own["global_attn_every_n_layers"] = values.get("global_attn_every_n_layers") or 3
-    return own

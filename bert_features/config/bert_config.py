@@ -246,15 +246,9 @@ class BertConfig(BaseModel):
     def from_dict(cls, values: dict[str, Any], *, family: Family, source: str = "config") -> Self:
         """Builds a config from the contents of a JSON config file.
 
-        Args:
-          values: the file's keys and values.
-          family: the meaning of `hidden_act`: "google" (`gelu` is the tanh form) or
-            "huggingface" (`gelu` is the erf form).
-          source: where the values come from, for error messages.
-
-        Raises:
-          CheckpointError: a value is missing or wrong, the activation is not one of BERT's, or
-            the config is of another architecture.
+        The family says which form `gelu` has, see `ACTIVATIONS`. Raises CheckpointError, which
+        names `source`, if a value is missing or wrong, the activation is not one of BERT's, or the
+        config is of another architecture.
         """
         # Google's ALBERT has no projection where the widths are equal.
         google = {"always_projects": False} if family == "google" else {}
@@ -271,13 +265,8 @@ class BertConfig(BaseModel):
     def from_json_file(cls, path: str | Path, *, family: Family | None = None) -> Self:
         """Reads `bert_config.json` (Google's) or `config.json` (Hugging Face's).
 
-        Args:
-          path: the JSON file.
-          family: the meaning of `hidden_act`; by default Hugging Face's for a file that has a
-            `model_type`, `architectures` or `transformers_version`, Google's otherwise.
-
-        Raises:
-          CheckpointError: the file is missing, is not JSON, or is not a BERT config.
+        The family is by default that of `config_family`. Raises CheckpointError if the file is
+        missing, is not JSON, or is not a BERT config.
         """
         values = read_json_object(path)
         return cls.from_dict(values, family=family or config_family(values), source=str(path))

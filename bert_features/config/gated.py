@@ -1,4 +1,4 @@
-"""The config files of NomicBERT and GTE: rotary positions of one base, gated feed-forward parts."""
+"""The config files of NomicBERT, GTE and ModernBERT: rotary positions, gated feed-forward parts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,9 @@ def gated_values(values: Mapping[str, Any], own: Mapping[str, Any], source: str)
     Raises CheckpointError if a setting is not supported, or not what the families' code writes.
     """
     try:
-        found = _rotary_values(values, own, source)
+        if "local_rope_theta" in own:
+            return _of_two_bases(values, source)
+        found = _of_one_base(values, own, source)
     except (AttributeError, TypeError, ZeroDivisionError, OverflowError) as error:
         raise CheckpointError(
             f"{source}: rope_parameters, rope_scaling, rope_theta or hidden_size is not what "
@@ -37,9 +39,29 @@ def rope_parameters(theta: float, divisor: float) -> dict[str, Any]:
     return {"rope_theta": theta, **kind}
 
 
-def _rotary_values(
-    values: Mapping[str, Any], own: Mapping[str, Any], source: str
-) -> dict[str, Any]:
+def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The bases of ModernBERT's angles, where files have a table, as transformers 5 writes it.
+
+    Older files have keys, which `rope_scaling` changes.
+    """
+    found: dict[str, Any] = {}
+    tables, scaling = values.get("rope_parameters") or {}, values.get("rope_scaling") or {}
+    if tables.keys() - {"full_attention", "sliding_attention"}:  # as other families have it
+        raise TypeError(tables)
+    for kind, key in (("full", "global_rope_theta"), ("sliding", "local_rope_theta")):
+        rotary = {**(tables.get(f"{kind}_attention") or {}), **scaling}
+        for name in ("rope_type", "type"):  # the second is older
+            _check(source, name, rotary.get(name, "default"), ("default",))
+        if "rope_theta" in rotary:
+            found[key] = rotary["rope_theta"]
+    if key in values and values[key] is None:  # local layers then have the angles of the others
+        found.setdefault(key, values.get("global_rope_theta"))
+    if values.get("layer_types") is not None:  # which decides alone
+        found["global_attn_every_n_layers"] = values.get("global_attn_every_n_layers") or 3
+    return found
+
+
+def _of_one_base(values: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The base of the angles and their divisor, where a file has a table or a key of its own."""
     size = own.get("hidden_size", 768) / own.get("num_attention_heads", 12)
     table = values.get("rope_parameters") or values.get("rope_scaling") or {}

@@ -43,11 +43,8 @@ def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, .
     """Resolves LAYERS entries: 0 for the embeddings, 1 … num_layers for the blocks' outputs.
 
     An integer entry indexes the blocks from either end, as in the official script: -1 is the last,
-    0 the first.
-
-    Raises:
-      ConfigError: `layers` is empty, an entry is out of range or unknown, or a layer is named
-        twice.
+    0 the first. Raises ConfigError if there are none, an entry is out of range or unknown, or a
+    layer is named twice.
     """
     if not layers:
         raise ConfigError(f"no layers; name at least one of {-num_layers} … {num_layers - 1}")
@@ -153,7 +150,7 @@ def _specs(
     weights = output.weights or ()
     if output.combine == "weighted":
         check_weights(weights, entries)
-    groups: list[tuple[tuple[int | str, ...], tuple[int, ...]]] = [(entries, states)]
+    groups = [(entries, states)]
     if _stay_apart(output):
         groups = [((entry,), (state,)) for entry, state in zip(entries, states, strict=True)]
     common: dict[str, Any] = {
@@ -363,10 +360,8 @@ def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
     """The outputs as the device step computes them.
 
-    Args:
-      outputs: the outputs of the run.
-      in_windows: whether long texts are computed in windows. The vectors of a sequence are then
-        averaged over its windows, and scaled and cast only after that, on the host.
+    If long texts are computed in windows, the vectors of a sequence are averaged over its windows,
+    and scaled and cast only after that, on the host.
     """
     # int8 and binary are made on the host, where NaN and infinity are counted before.
     outputs = as_floats(outputs)

@@ -18,14 +18,10 @@ from bert_features.encoder.types import Tensor
 def show_attention(weights: Tensor, batch: Mapping[str, Tensor], output: OutputSpec) -> Tensor:
     """An output of kind `attention`, computed in float32 and cast at the end.
 
-    Args:
-      weights: [B, A, S, S], from each token to each token, of the output's layer.
-      batch: see `pooling.compute_outputs`.
-      output: what is wanted.
-
-    Returns:
-      For pairs [B, D, S, S] or [B, D, W, W]; of [CLS] alone [B, S, D] or [B, W, D]. Rows and
-      columns of padding, and behind the words of a row, are of no use.
+    The weights are those of its layer, [B, A, S, S], from each token to each token; the batch is
+    that of `pooling.compute_outputs`. The result is for pairs [B, D, S, S] or [B, D, W, W]; of
+    [CLS] alone [B, S, D] or [B, W, D]. Rows and columns of padding, and behind the words of a row,
+    are of no use.
     """
     weights = ops.cast(weights, "float32")
     if output.level not in PAIRS:

@@ -14,12 +14,7 @@ from bert_features.encoder import kernels, lanes
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
 from bert_features.encoder.rotary import Rotation
-from bert_features.encoder.segments import (
-    blocks_of_band,
-    is_banded,
-    within_segments,
-    within_window,
-)
+from bert_features.encoder.segments import blocks_of_band, is_banded, within_segments, within_window
 from bert_features.encoder.types import Tensor
 
 QKV = ("query", "key", "value")
@@ -185,35 +180,20 @@ class Block(Part):
     """
 
     def __init__(
-        self,
-        config: BertConfig,
-        *,
-        number: int,
-        use_dropout: bool,
-        fuse_qkv: bool,
-        **kwargs: Any,
+        self, config: BertConfig, number: int, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         size, inner = config.hidden_size, config.intermediate_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
         self.theta, window = config.attention_of(number)
-        attention_rate = config.attention_probs_dropout_prob if use_dropout else 0.0
-        hidden_rate = config.hidden_dropout_prob if use_dropout else 0.0
+        rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         self.attention = SelfAttention.named(
-            config,
-            dropout=attention_rate,
-            fuse_qkv=fuse_qkv,
-            window=window,
-            name="attention",
-            **part,
+            config, dropout=rate, fuse_qkv=fuse_qkv, window=window, name="attention", **part
         )
-        norm = part | {"has_bias": config.has_biases}
         self.norm_first = config.norm_first
         self.attention_norm = None
         if number > 0 or not config.norm_first:
-            self.attention_norm = LayerNorm(
-                size, config.layer_norm_eps, name="attention_norm", **norm
-            )
+            self.attention_norm = LayerNorm(config, size, name="attention_norm", **part)
         self.halves = ("gate", "up") if config.gated and not config.joins_matrices else ("dense",)
         part["has_bias"] = config.biases == "all"
         self.up = None
@@ -227,8 +207,10 @@ class Block(Part):
         )
         part["has_bias"] = config.has_dense_biases
         self.output_dense = Dense(inner, size, name="output_dense", **part)
-        self.output_norm = LayerNorm(size, config.layer_norm_eps, name="output_norm", **norm)
-        self.dropout = make_dropout(hidden_rate, self.dtype_policy)
+        del part["has_bias"]
+        self.output_norm = LayerNorm(config, size, name="output_norm", **part)
+        rate = config.hidden_dropout_prob if use_dropout else 0.0
+        self.dropout = make_dropout(rate, self.dtype_policy)
 
     def call(
         self,
@@ -241,9 +223,8 @@ class Block(Part):
         shown: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """[N, H], int32 [B, S] each -> [N, H], and what `SelfAttention.call` shows."""
-        before, after = (_norm, _same) if self.norm_first else (_same, _norm)
         attended, weights = self.attention(
-            before(x, self.attention_norm),
+            self._normal(x, self.attention_norm, first=True),
             mask,
             segments,
             self._residual(x),
@@ -252,15 +233,20 @@ class Block(Part):
             training=training,
             shown=shown,
         )
-        x = after(self._sum(x, attended, training), self.attention_norm)
-        normal = before(x, self.output_norm)
+        x = self._normal(self._sum(x, attended, training), self.attention_norm, first=False)
+        normal = self._normal(x, self.output_norm, first=True)
         inner = self.intermediate(normal)
         if self.gate is not None:
             inner = kernels.gated(inner, self.gate)
         if self.up is not None:
             inner = inner * self.up(normal)
         transformed = self.output_dense(inner, self._residual(x))
-        return after(self._sum(x, transformed, training), self.output_norm), weights
+        x = self._sum(x, transformed, training)
+        return self._normal(x, self.output_norm, first=False), weights
+
+    def _normal(self, x: Tensor, norm: LayerNorm | None, *, first: bool) -> Tensor:
+        """The result of a norm whose place is here: `first`, or after the residual; else x."""
+        return x if norm is None or first != self.norm_first else norm(x)
 
     def _residual(self, x: Tensor) -> Tensor | None:
         """What a dense layer adds to its result: the residual, if no dropout comes before it."""
@@ -287,12 +273,3 @@ class Block(Part):
             *self.output_dense.table(f"{scope}/output/dense"),
             *self.output_norm.table(f"{scope}/output/LayerNorm"),
         ]
-
-
-def _norm(x: Tensor, norm: LayerNorm | None) -> Tensor:
-    return x if norm is None else norm(x)
-
-
-def _same(x: Tensor, norm: LayerNorm | None) -> Tensor:
-    del norm
-    return x

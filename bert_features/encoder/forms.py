@@ -50,13 +50,11 @@ def chosen_forms() -> Forms:
 
 @contextlib.contextmanager
 def traced_for(device_kind: str, **choices: bool) -> Iterator[None]:
-    """Chooses the forms of operations while a step is traced.
+    """Chooses the forms of operations while a step is traced for a `tpu`, `gpu` or `cpu`.
 
-    Args:
-      device_kind: `tpu`, `gpu` or `cpu`.
-      **choices: attributes of `Forms`. `long_rows`, `narrow`, `few_tokens` and
-        `fixed_weights` are for a CPU. `pallas` is for a TPU; only on JAX, and only where the step
-        is divided over the devices by `shard_map`, as XLA cannot divide a kernel.
+    The choices are attributes of `Forms`. `long_rows`, `narrow`, `few_tokens` and `fixed_weights`
+    are for a CPU. `pallas` is for a TPU; only on JAX, and only where the step is divided over the
+    devices by `shard_map`, as XLA cannot divide a kernel.
     """
     forms = ANYWHERE
     if device_kind == "tpu":
@@ -71,11 +69,7 @@ def traced_for(device_kind: str, **choices: bool) -> Iterator[None]:
 
 
 def check_backend(needed: str, what: str) -> None:
-    """Checks that Keras runs on the backend that something needs.
-
-    Raises:
-      ConfigError: Keras runs on another one.
-    """
+    """Raises ConfigError if Keras does not run on the backend that something needs."""
     if keras.backend.backend() != needed:
         raise ConfigError(
             f"Keras runs on {keras.backend.backend()}; {what} needs KERAS_BACKEND={needed} in the "
@@ -89,9 +83,6 @@ def products_traced_in(precision: str) -> Iterator[None]:
 
     A runtime asks for exact products, for the sake of float32. For bfloat16 factors that changes no
     number, but XLA then fuses fewer products on a TPU (scripts/benchmarking/diary.md).
-
-    Args:
-      precision: the dtype of the factors, `float32` or `bfloat16`.
     """
     if precision != "bfloat16" or keras.backend.backend() != "jax":
         yield

@@ -201,14 +201,8 @@ def reshape_like(x: Tensor, like: Tensor) -> Tensor:
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor:
     """Layer normalisation (Ba et al. 2016, arXiv:1607.06450) over the last axis.
 
-    Args:
-      x: [N, H] or [B, S, H].
-      gamma: the scale, [H].
-      beta: the offset, [H]; None for none.
-      epsilon: added to the variance.
-
-    Returns:
-      The shape and dtype of x; computed in float32 for any dtype.
+    [N, H] or [B, S, H], the scale [H], the offset [H] if there is one -> the shape and dtype of x.
+    It is computed in float32 for any dtype.
     """
     # Without an offset the rewrite does not know the form, and oneDNN's batch norm itself writes
     # outside its memory (TensorFlow 2.20).
@@ -366,14 +360,11 @@ def _attend_by_head(
         # scores. With AVX2 alone the fused product is slower than the three operations.
         query, key, value = (ops.expand_dims(x, 2) for x in (query, key, value))
     heads = zip(*(ops.unstack(x, x.shape[0]) for x in (query, key, value)), strict=True)
-    of_heads = [None] * query.shape[0]
-    if nearness is not None:
-        of_heads = ops.unstack(nearness, query.shape[0])
-    context = ops.concatenate(
-        [
-            ops.matmul(attention_weights(q, k, mask, scale, near), v)
-            for (q, k, v), near in zip(heads, of_heads, strict=True)
-        ],
-        axis=-1,
-    )
+    count = query.shape[0]
+    of_heads = [None] * count if nearness is None else ops.unstack(nearness, count)
+    contexts = [
+        ops.matmul(attention_weights(q, k, mask, scale, near), v)
+        for (q, k, v), near in zip(heads, of_heads, strict=True)
+    ]
+    context = ops.concatenate(contexts, axis=-1)
     return context if len(context.shape) == 3 else ops.squeeze(context, 1)

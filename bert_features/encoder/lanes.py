@@ -69,7 +69,7 @@ def attend(
     `traced_for` can choose the Pallas kernel instead, which knows no `nearness`.
 
     Args:
-      query: [B / G, A, D, G * S].
+      query: [B / G, A, D, G * S], as the result.
       key: [B / G, A, D, G * S].
       value: [B / G, A, D, G * S].
       mask: int32 [B, S], 1 = real.
@@ -77,9 +77,6 @@ def attend(
       segments: int32 [B, S], the texts of packed rows.
       window: tokens to either side that a token attends to; by default all.
       nearness: [A, G * S, G * S], added to the scaled scores, see `RelativeBias`.
-
-    Returns:
-      [B / G, A, D, G * S].
     """
     bias = ops.where(mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
     if chosen_forms().pallas and nearness is None:

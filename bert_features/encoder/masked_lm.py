@@ -32,9 +32,8 @@ class MaskedLMHead(Part):
         activation = "gelu_erf" if config.model_type in _GELU_ERF else config.head_act
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
         dense = part | {"has_bias": config.has_biases or config.classifier_bias}
-        part["has_bias"] = config.has_biases
         self.transform = Dense(config.hidden_size, width, activation, name="transform", **dense)
-        self.norm = LayerNorm(width, config.layer_norm_eps, name="norm", **part)
+        self.norm = LayerNorm(config, width, name="norm", **part)
         self.bias = self.vector("output_bias", config.vocab_size)
         self.built = True
 

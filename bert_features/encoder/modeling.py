@@ -44,14 +44,8 @@ class Embeddings(Part):
             positions = config.max_position_embeddings
             self.positions = self.kernel("position_embeddings", positions, size)
         self.types = self.kernel("token_type_embeddings", types, size) if types else None
-        self.norm = LayerNorm(
-            size,
-            config.layer_norm_eps,
-            has_bias=config.has_biases,
-            initializer=self.initializer,
-            dtype=self.dtype_policy,
-            name="LayerNorm",
-        )
+        part = {"initializer": self.initializer, "dtype": self.dtype_policy}
+        self.norm = LayerNorm(config, size, name="LayerNorm", **part)
 
     def call(
         self, word_ids: Tensor, type_ids: Tensor, position_ids: Tensor | None = None
@@ -145,12 +139,7 @@ class BertEncoder(keras.layers.Layer):
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
             Block.named(
-                config,
-                number=i,
-                use_dropout=use_dropout,
-                fuse_qkv=fuse_qkv,
-                name=f"layer_{i}",
-                **part,
+                config, i, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part
             )
             for i in sorted({config.block_of(layer) for layer in range(self.num_blocks)})
         ]
@@ -160,17 +149,12 @@ class BertEncoder(keras.layers.Layer):
             self.projection = Dense(width, size, name="embeddings_project", **part)
         self.final_norm = None
         if config.norm_first and self.num_blocks == config.num_hidden_layers:
-            self.final_norm = LayerNorm(
-                size, config.layer_norm_eps, has_bias=config.has_biases, name="final_norm", **part
-            )
+            self.final_norm = LayerNorm(config, size, name="final_norm", **part)
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
         self.built = True
 
     def call(
-        self,
-        inputs: Mapping[str, Tensor],
-        training: bool = False,
-        attention_of: Sequence[int] = (),
+        self, inputs: Mapping[str, Tensor], training: bool = False, attention_of: Sequence[int] = ()
     ) -> dict[str, Any]:
         """Encodes a batch.
 
@@ -262,15 +246,10 @@ class BertEncoder(keras.layers.Layer):
         ).as_dict()
 
     def load_weights_dict(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Assigns weights.
+        """Assigns weights by canonical name, as `read_weights` returns them.
 
-        Weights of blocks and of a pooler that this encoder does not compute are ignored.
-
-        Args:
-          weights: by canonical name, as `read_weights` returns them.
-
-        Raises:
-          CheckpointError: a weight is missing or has another shape.
+        Those of blocks and of a pooler that this encoder does not compute are ignored. Raises
+        CheckpointError if a weight is missing or has another shape.
         """
         load_weights(self._variables(), weights)
 

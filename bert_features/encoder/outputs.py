@@ -65,11 +65,7 @@ class EncoderOutputs:
         return self.states[-1]
 
     def state(self, number: int) -> Tensor:
-        """One of the states, [B, S, H]: 0 is the sum below the first block, i the i-th's output.
-
-        Raises:
-          ConfigError: there is no such state.
-        """
+        """One of the states, [B, S, H]; raises ConfigError if there is no such state."""
         blocks = len(self.encoder_outputs)
         if not 0 <= number <= blocks:
             raise ConfigError(

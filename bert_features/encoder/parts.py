@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_features.config.bert_config import HiddenAct
+from bert_features.config.bert_config import BertConfig, HiddenAct
 from bert_features.encoder import kernels
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError
@@ -47,11 +47,11 @@ class Part(keras.layers.Layer):
 class LayerNorm(Part):
     """Layer normalisation over the last axis, always computed in float32."""
 
-    def __init__(self, size: int, epsilon: float, *, has_bias: bool = True, **kwargs: Any) -> None:
+    def __init__(self, config: BertConfig, size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.epsilon = epsilon
+        self.epsilon = config.layer_norm_eps
         self.gamma = self.vector("gamma", size, "ones")
-        self.beta = self.vector("beta", size) if has_bias else None
+        self.beta = self.vector("beta", size) if config.has_biases else None
 
     def call(self, x: Tensor) -> Tensor:
         """[…, H] -> […, H]."""

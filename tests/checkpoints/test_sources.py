@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_features.checkpoints import weight_files
+from bert_features.checkpoints import weight_readers
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_head, has_pooler, read_weights
 from bert_features.checkpoints.sources import SOURCES, source_of
@@ -42,8 +42,8 @@ def test_a_path_that_exists_hides_a_published_name_and_a_hub(tmp_path, monkeypat
 
 def test_weights_are_opened_once_from_finding_to_reading(copy, monkeypatch):
     opened = []
-    real = weight_files.open_weights
-    monkeypatch.setattr(weight_files, "open_weights", lambda *of: opened.append(of) or real(*of))
+    real = weight_readers.open_weights
+    monkeypatch.setattr(weight_readers, "open_weights", lambda *of: opened.append(of) or real(*of))
     checkpoint = find_checkpoint(copy)
     has_head(checkpoint)
     read_weights(checkpoint, pooler=has_pooler(checkpoint))
