@@ -37,7 +37,8 @@ from bert_features.config.outputs import (
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
-from bert_features.text.tokenizer_files import TokenizerFile, in_graph, rules_of
+from bert_features.text.json_model import JsonModel
+from bert_features.text.tokenizer_files import TokenizerFile, rules_of
 
 if TYPE_CHECKING:
     from bert_features.text.tokenizer import Tokenizer
@@ -209,7 +210,7 @@ def _tokenizer(
 
 def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
     """Refuses an export of text whose tokenizer is no part of a graph."""
-    if not in_graph(file):
+    if isinstance(file, JsonModel):
         raise ConfigError.naming(
             "{name} has a tokenizer that TensorFlow has no operation for ({path}{rules}), so an "
             "export cannot take texts; pass {signature:'ids'}",

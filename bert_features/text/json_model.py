@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from bert_features.errors import CheckpointError, MissingExtraError
 from bert_features.text.frame import Frame
-from bert_features.text.tokenizer_json import as_list, as_object, value_at
+from bert_features.text.tokenizer_json import as_list, as_object, has_bert_normalizer, value_at
 from bert_features.text.tokenizer_settings import OWN
-from bert_features.text.vocabulary import ids_of
+from bert_features.text.vocabulary import UNK, ids_of
 
 # What no text has, before pieces that no text may match.
 _HIDDEN = "\ufdd0"
@@ -48,6 +48,14 @@ class JsonModel(NamedTuple):
     added: Sequence[str] = ()
     splits_words: bool = False
 
+    def with_case(self, do_lower_case: bool | None) -> "JsonModel":
+        """The same, but it lower-cases or does not, if that is what BERT's normaliser does here."""
+        if self.values is None or not has_bert_normalizer(self.values):
+            return self
+        normalizer = self.values["normalizer"] | {"lowercase": do_lower_case is not False}
+        model = load_model(self.values | {"normalizer": normalizer}, self.source, self.frame)
+        return model._replace(changes=self.changes, added=self.added)
+
 
 @contextlib.contextmanager
 def library_errors(source: Path) -> Iterator[None]:
@@ -79,6 +87,7 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
       MissingExtraError: `tokenizers` is not installed.
     """
     _check_bounds(values, source)
+    added = values["added_tokens"]
     with library_errors(source):
         from tokenizers import Tokenizer
 
@@ -89,22 +98,22 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
             each.no_truncation()
             each.no_padding()
             each.encode_special_tokens = True
-        for entry in values["added_tokens"]:
-            if tokenizer.token_to_id(entry["content"]) != entry["id"]:
+        for entry in added:
+            number = tokenizer.token_to_id(entry["content"])
+            if number != entry["id"]:
                 raise CheckpointError(
-                    f"{source}: the added token {entry['content']!r} has id {entry['id']}, which "
-                    "does not follow those of the vocabulary"
+                    f"{source}: the added token {entry['content']!r} has id {entry['id']}, but the "
+                    f"ids before it lead to {number}; allowed: ids without gaps"
                 )
         tokens = _tokens(tokenizer.get_vocab(with_added_tokens=True), source)
         frame = frame or _frame(tokenizer, source)
     blanks = any(
         entry["lstrip"] or entry["rstrip"] or re.search(r"\s", entry["content"])
-        for entry in values["added_tokens"]
+        for entry in added
         if not entry["special"]
     )
-    return JsonModel(
-        encoder, tokens, frame, source, splits_words=_prefix(values) == "##" and not blanks
-    )
+    splits_words = _prefix(values) == "##" and not blanks
+    return JsonModel(encoder, tokens, frame, source, values, splits_words=splits_words)
 
 
 def _prefix(values: Mapping[str, Any]) -> str:
@@ -114,15 +123,13 @@ def _prefix(values: Mapping[str, Any]) -> str:
 
 def _tokens(ids: Mapping[str, int], source: Path) -> list[str]:
     """The pieces in the order of their ids; an id without a piece has an empty one."""
-    count = max(ids.values(), default=-1) + 1
-    if count > len(ids) + _MAX_GAPS:
+    last = max(ids.values(), default=-1)
+    if last > len(ids) + _MAX_GAPS:
         raise CheckpointError(
-            f"{source} has {len(ids)} pieces, but an id of {count - 1}; allowed: ids without gaps"
+            f"{source} has {len(ids)} pieces, but an id of {last}; allowed: ids without gaps"
         )
-    tokens = [""] * count
-    for token, number in ids.items():
-        tokens[number] = token
-    return tokens
+    by_id = {number: token for token, number in ids.items()}
+    return [by_id.get(number, "") for number in range(last + 1)]
 
 
 def _check_bounds(values: Mapping[str, Any], source: Path) -> None:
@@ -161,24 +168,12 @@ def _without_specials(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     model = as_object(values.get("model"))
     special = OWN | {a["content"] for a in values["added_tokens"] if a["special"]}
-    special -= {model.get("unk_token")}
-    pieces = model["vocab"]
-    if isinstance(pieces, list):
-        names = special & {piece for piece, _ in pieces}
-        hidden: Any = [[_HIDDEN + name if name in names else name, score] for name, score in pieces]
-    else:
-        names = special & pieces.keys()
-        hidden = {_HIDDEN + name if name in names else name: n for name, n in pieces.items()}
+    entries = model["vocab"] if isinstance(model["vocab"], list) else list(model["vocab"].items())
+    names = (special & {piece for piece, _ in entries}) - {model.get("unk_token")}
+    hidden = [[_HIDDEN + piece if piece in names else piece, value] for piece, value in entries]
+    vocab = hidden if isinstance(model["vocab"], list) else dict(hidden)
     added = [a for a in values["added_tokens"] if a["content"] not in names]
-    return {**values, "added_tokens": added, "model": model | {"vocab": hidden}}
-
-
-def model_ids(values: Mapping[str, Any]) -> dict[str, int]:
-    """Piece -> id of a `tokenizer.json`, without what was added."""
-    pieces = value_at(values, "model.vocab", None)
-    if isinstance(pieces, list):
-        return {str(entry[0]): n for n, entry in enumerate(pieces) if isinstance(entry, list)}
-    return {piece: n for piece, n in as_object(pieces).items() if isinstance(n, int)}
+    return {**values, "added_tokens": added, "model": model | {"vocab": vocab}}
 
 
 def with_prefix(part: Any, prefix: bool) -> Any:
@@ -208,19 +203,23 @@ def merges_values(path: Path, merges: Path) -> dict[str, Any]:
     return values
 
 
-def wordpiece_values(tokens: Sequence[str]) -> dict[str, Any]:
-    """The `tokenizer.json` of BERT's tokenizer with a vocabulary."""
-    last = ids_of(tokens)
-    vocab = {t if last[t] == n else f"{_HIDDEN}{n}": n for n, t in enumerate(tokens)}
-    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
-    return {
-        **dict.fromkeys(("truncation", "padding", "post_processor", "decoder")),
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": model | {"max_input_chars_per_word": 100, "vocab": vocab},
+def with_wordpiece(
+    values: Mapping[str, Any], tokens: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """A `tokenizer.json` of WordPiece with what it leaves out, and with a vocabulary."""
+    model: dict[str, Any] = {
+        "type": "WordPiece",
+        "unk_token": UNK,
+        "continuing_subword_prefix": "##",
     }
+    model |= {"max_input_chars_per_word": 100, **as_object(values.get("model"))}
+    if tokens is not None:
+        last = ids_of(tokens)
+        pieces = enumerate(tokens)
+        model["vocab"] = {t if last[t] == n else f"{_HIDDEN}{n}": n for n, t in pieces}
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    splitter = {"type": "BertPreTokenizer"}
+    return {"normalizer": normalizer, "pre_tokenizer": splitter, **values, "model": model}
 
 
 def _frame(tokenizer: Any, path: Path) -> Frame:

@@ -39,6 +39,11 @@ class SentencePieceModel(NamedTuple):
     is_albert: bool
     keep_accents: bool = False
 
+    @property
+    def switches(self) -> dict[str, bool]:
+        """The settings that are not the usual ones, by name."""
+        return {"keep_accents": True} if self.keep_accents else {}
+
 
 def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
     """Reads the model of an ALBERT, or of an XLM-R or a CamemBERT, whose ids are fairseq's.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bert_features.errors import CheckpointError
 from bert_features.text.frame import special_pieces
-from bert_features.text.tokenizer_json import as_list, as_object
+from bert_features.text.tokenizer_json import as_list, as_object, read_values
 from bert_features.text.vocabulary import UNK
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -104,42 +104,38 @@ def read_beside(path: Path, model_type: str, values: Mapping[str, Any]) -> Besid
 
     Raises CheckpointError if a file is damaged.
     """
-    config, stated, named = (
-        read_config(path.parent, model_type),
-        *(_read(path.parent / name) for name in (CONFIG, SPECIAL)),
-    )
-    decoder = stated.get("added_tokens_decoder")
+    config = read_config(path.parent, model_type)
     try:
         own = OWN | {_content(config.get(name)) for name in _NAMED}
+        stated, named, numbers = (_read(path.parent / name) for name in (CONFIG, SPECIAL, ADDED))
+        decoder = stated.get("added_tokens_decoder")
         extra, more = (
             [_content(token) for key in _EXTRA for token in as_list(each.get(key))]
             for each in (stated, named)
         )
-        # Of equal ones the last counts.
         entries = [
             *({"content": token, "id": None, "special": True} for token in (*extra, *more)),
             *(
-                {"content": token, "id": number, "normalized": token not in extra}
-                for token, number in _read(path.parent / ADDED).items()
-                if decoder is None
+                {"content": token, "id": number, "special": token in extra}
+                for token, number in (numbers if decoder is None else {}).items()
             ),
             *as_list(values.get("added_tokens")),
             *(entry | {"id": int(number)} for number, entry in as_object(decoder).items()),
         ]
-        made: list[dict[str, Any]] = [
-            {
-                "id": entry["id"] if entry["id"] is None else int(entry["id"]),
-                "content": str(entry["content"]),
-                "special": entry["content"] in own,
-                "normalized": bool(entry.get("normalized", not entry.get("special"))),
-                **{flag: bool(entry.get(flag)) for flag in _FLAGS},
-            }
-            for entry in entries
-            if entry["id"] is not None or entry["content"] not in own
-        ]
+        made = {}  # of equal ones the last counts
+        for entry in entries:
+            content, number = str(entry["content"]), entry["id"]
+            if number is not None or content not in own:
+                made[content] = {
+                    "id": number if number is None else int(number),
+                    "content": content,
+                    "special": content in own,
+                    "normalized": bool(entry.get("normalized", not entry.get("special"))),
+                    **{flag: bool(entry.get(flag)) for flag in _FLAGS},
+                }
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"an added token beside {path} has no text and id") from error
-    return Beside(config, {entry["content"]: entry for entry in made})
+    return Beside(config, made)
 
 
 def check(beside: Beside, kind: str, path: Path, model_type: str = "") -> None:
@@ -159,20 +155,12 @@ def check(beside: Beside, kind: str, path: Path, model_type: str = "") -> None:
             )
 
 
-def with_ids(beside: Beside, ids: Mapping[str, int], path: Path, gap: int) -> list[dict[str, Any]]:
-    """The added tokens in the order of their ids: of the vocabulary, as stated, or the next.
-
-    Raises CheckpointError if more than `gap` ids are left out before one.
-    """
+def with_ids(beside: Beside, ids: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The added tokens in the order of their ids: of the vocabulary, as stated, or the next."""
     made, following = [], max(ids.values(), default=-1) + 1
     for entry in sorted(beside.added.values(), key=lambda e: (e["id"] is None, e["id"])):
         number = ids.get(entry["content"], entry["id"])
         number = following if number is None else number
-        if number > following + gap:
-            raise CheckpointError(
-                f"{path}: the added token {entry['content']!r} has id {number}, but the ids before "
-                f"it end at {following - 1}; allowed: ids without gaps"
-            )
         following = max(following, number + 1)
         made.append({**entry, "id": number})
     return made
@@ -183,11 +171,4 @@ def _content(value: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no file."""
-    try:
-        values = json.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON that can be read: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a config file: expected a JSON object")
-    return values
+    return read_values(path) if path.is_file() else {}
