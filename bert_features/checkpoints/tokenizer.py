@@ -129,4 +129,4 @@ def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":
         return JsonTokenizer(file.with_case(do_lower_case), do_lower_case=do_lower_case)
     from bert_features.text.tokenization import FullTokenizer
 
-    return FullTokenizer(file.tokens, do_lower_case, model_type=file.model_type, **file.switches)
+    return FullTokenizer(file.tokens, do_lower_case, model_type=file.model_type, **file.rules)

@@ -33,28 +33,27 @@ class JsonModel(NamedTuple):
       tokens: the pieces in the order of their ids.
       frame: the special tokens, as its post-processor puts them.
       source: the file that it was made of.
-      values: what is to be written as a `tokenizer.json`; None for a copy of the file.
-      changes: the settings beside the file that changed it, by name.
       added: the added tokens that are not the family's own.
       splits_words: whether words are split at white space, and pieces of WordPiece show them.
+      values: what is to be written as a `tokenizer.json`; None for a copy of the file.
+      rules: the settings that are not the usual ones, by name.
     """
 
     tokenizer: Any
     tokens: list[str]
     frame: Frame
     source: Path
-    values: dict[str, Any] | None = None
-    changes: Mapping[str, str] = {}
-    added: Sequence[str] = ()
-    splits_words: bool = False
+    added: Sequence[str]
+    splits_words: bool
+    values: dict[str, Any] | None
+    rules: Mapping[str, Any] = {}
 
     def with_case(self, do_lower_case: bool | None) -> "JsonModel":
         """The same, but it lower-cases or does not, if that is what BERT's normaliser does here."""
         if self.values is None or not has_bert_normalizer(self.values):
             return self
         normalizer = self.values["normalizer"] | {"lowercase": do_lower_case is not False}
-        model = load_model(self.values | {"normalizer": normalizer}, self.source, self.frame)
-        return model._replace(changes=self.changes, added=self.added)
+        return load_model(self.values | {"normalizer": normalizer}, self.source, self.frame)
 
 
 @contextlib.contextmanager
@@ -107,13 +106,13 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
                 )
         tokens = _tokens(tokenizer.get_vocab(with_added_tokens=True), source)
         frame = frame or _frame(tokenizer, source)
-    blanks = any(
-        entry["lstrip"] or entry["rstrip"] or re.search(r"\s", entry["content"])
-        for entry in added
-        if not entry["special"]
+    others = [entry for entry in added if not entry["special"]]
+    blanks = any(e["lstrip"] or e["rstrip"] or re.search(r"\s", e["content"]) for e in others)
+    return JsonModel(
+        *(encoder, tokens, frame, source, [entry["content"] for entry in others]),
+        splits_words=_prefix(values) == "##" and not blanks,
+        values=values,
     )
-    splits_words = _prefix(values) == "##" and not blanks
-    return JsonModel(encoder, tokens, frame, source, values, splits_words=splits_words)
 
 
 def _prefix(values: Mapping[str, Any]) -> str:
@@ -203,20 +202,14 @@ def merges_values(path: Path, merges: Path) -> dict[str, Any]:
     return values
 
 
-def with_wordpiece(
-    values: Mapping[str, Any], tokens: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """A `tokenizer.json` of WordPiece with what it leaves out, and with a vocabulary."""
-    model: dict[str, Any] = {
-        "type": "WordPiece",
-        "unk_token": UNK,
-        "continuing_subword_prefix": "##",
+def wordpiece_values(values: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
+    """The `tokenizer.json` of BERT's tokenizer with a vocabulary, but for what `values` states."""
+    last = ids_of(tokens)
+    model = {
+        **{"type": "WordPiece", "unk_token": UNK, "continuing_subword_prefix": "##"},
+        **{"max_input_chars_per_word": 100, **as_object(values.get("model"))},
+        "vocab": {t if last[t] == n else f"{_HIDDEN}{n}": n for n, t in enumerate(tokens)},
     }
-    model |= {"max_input_chars_per_word": 100, **as_object(values.get("model"))}
-    if tokens is not None:
-        last = ids_of(tokens)
-        pieces = enumerate(tokens)
-        model["vocab"] = {t if last[t] == n else f"{_HIDDEN}{n}": n for n, t in pieces}
     normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
     splitter = {"type": "BertPreTokenizer"}
     return {"normalizer": normalizer, "pre_tokenizer": splitter, **values, "model": model}

@@ -40,7 +40,7 @@ class SentencePieceModel(NamedTuple):
     keep_accents: bool = False
 
     @property
-    def switches(self) -> dict[str, bool]:
+    def rules(self) -> dict[str, bool]:
         """The settings that are not the usual ones, by name."""
         return {"keep_accents": True} if self.keep_accents else {}
 

@@ -17,7 +17,7 @@ from bert_features.text.json_model import (
     load_model,
     merges_values,
     with_prefix,
-    with_wordpiece,
+    wordpiece_values,
 )
 from bert_features.text.sentencepiece_model import SentencePieceModel, read_model
 from bert_features.text.tokenizer_json import (
@@ -51,12 +51,12 @@ class WordPieceFile(NamedTuple):
     Attributes:
       tokens: the pieces in the order of their ids.
       model_type: the model's type, which decides about the frame.
-      switches: the arguments of `FullTokenizer` that are stated and are not BERT's own.
+      rules: the arguments of `FullTokenizer` that are stated and are not BERT's own.
     """
 
     tokens: list[str]
     model_type: str = ""
-    switches: Mapping[str, bool] = {}
+    rules: Mapping[str, bool] = {}
 
     @property
     def frame(self) -> Frame:
@@ -69,10 +69,8 @@ TokenizerFile = WordPieceFile | SentencePieceModel | JsonModel
 
 def rules_of(file: TokenizerFile, do_lower_case: bool | None) -> dict[str, str]:
     """The settings of a tokenizer's files that are not the usual ones of its kind, by name."""
-    if isinstance(file, JsonModel):
-        return dict(file.changes)
     usual = ("strip_accents", do_lower_case)
-    return {name: json.dumps(v) for name, v in file.switches.items() if (name, v) != usual}
+    return {name: json.dumps(v) for name, v in file.rules.items() if (name, v) != usual}
 
 
 def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
@@ -128,7 +126,7 @@ def write_tokenizer(
     file = read_tokenizer(source, model_type)
     config = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
     if not isinstance(file, JsonModel):
-        config |= file.switches
+        config |= file.rules
     if config:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     if isinstance(file, WordPieceFile):
@@ -165,11 +163,11 @@ def _read_wordpiece(path: Path, model_type: str) -> WordPieceFile | JsonModel:
     check(beside, "wordpiece", path, model_type)
     added = with_ids(beside, ids_of(tokens))
     tokens = [*tokens, *(entry["content"] for entry in added if entry["id"] >= len(tokens))]
-    ids, own = ids_of(tokens), as_object(values["normalizer"])
+    ids, own = ids_of(tokens), as_object(values.get("normalizer"))
     strips = beside.config.get("strip_accents", own.get("strip_accents"))
     chinese = beside.config.get("tokenize_chinese_chars", own.get("handle_chinese_chars"))
-    switches = {} if strips is None else {"strip_accents": strips}
-    switches |= {"tokenize_chinese_chars": False} if chinese is False else {}
+    rules = {} if strips is None else {"strip_accents": strips}
+    rules |= {"tokenize_chinese_chars": False} if chinese is False else {}
     paths = [path.removesuffix(".type") for path in differences(values)]
     changes = {path: value_at(values, path, None) for path in paths}
     if not _is_framed(values, ids, model_type, needed=beside.is_generic):
@@ -183,21 +181,19 @@ def _read_wordpiece(path: Path, model_type: str) -> WordPieceFile | JsonModel:
     if beside.others or any(ids[entry["content"]] != entry["id"] for entry in added):
         changes["added_tokens"] = [entry for entry in added if not entry["special"]]
     if not changes:
-        return WordPieceFile(tokens, model_type, switches)
+        return WordPieceFile(tokens, model_type, rules)
     frame = None if "post_processor" in changes else Frame.of_wordpiece(ids, model_type)
-    return load_model(values | {"added_tokens": added}, path, frame)._replace(
-        changes={name: json.dumps(v) for name, v in (switches | changes).items()},
-        added=beside.others,
-    )
+    model = load_model(values | {"added_tokens": added}, path, frame)
+    return model._replace(rules=rules | changes)
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], list[str]]:
     """The `tokenizer.json` of a WordPiece vocabulary, made if there is none, and the pieces."""
     if path.suffix == ".json":
         values = read_values(path)
-        return with_wordpiece(values), pieces_of(values, str(path))
+        return values, pieces_of(values, str(path))
     values, tokens = read_outline(path.with_name(TOKENIZER)), read_vocab(path)
-    return with_wordpiece(values if kind_of(values) == "WordPiece" else {}, tokens), tokens
+    return wordpiece_values(values if kind_of(values) == "WordPiece" else {}, tokens), tokens
 
 
 def _is_framed(
@@ -234,10 +230,10 @@ def _read_json(path: Path, model_type: str) -> JsonModel:
         for place in ("pre_tokenizer", "post_processor"):
             made[place] = with_prefix(values.get(place), prefix)
         if made != values:
-            changes["add_prefix_space"] = json.dumps(prefix)
+            changes["add_prefix_space"] = prefix
     made["added_tokens"] = with_ids(beside, ids_in(values))
     others = [entry for entry in made["added_tokens"] if not entry["special"]]
     if any(entry not in as_list(values.get("added_tokens")) for entry in others):
-        changes["added_tokens"] = json.dumps(others)
-    model = load_model(made, path)._replace(changes=changes, added=beside.others)
+        changes["added_tokens"] = others
+    model = load_model(made, path)._replace(rules=changes)
     return model if changes or of_merges else model._replace(values=None)
