@@ -86,12 +86,13 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
       MissingExtraError: `tokenizers` is not installed.
     """
     _check_bounds(values, source)
-    added = values["added_tokens"]
+    added, model = values["added_tokens"], as_object(values.get("model"))
+    prefix = model.get("continuing_subword_prefix")  # of pieces within a word
     with library_errors(source):
         from tokenizers import Tokenizer
 
         tokenizer = encoder = Tokenizer.from_str(json.dumps(values))
-        if isinstance(value_at(values, "model.vocab", None), list) or _prefix(values):
+        if prefix or isinstance(model.get("vocab"), list):
             encoder = Tokenizer.from_str(json.dumps(_without_specials(values)))
         for each in (tokenizer, encoder):
             each.no_truncation()
@@ -110,14 +111,9 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
     blanks = any(e["lstrip"] or e["rstrip"] or re.search(r"\s", e["content"]) for e in others)
     return JsonModel(
         *(encoder, tokens, frame, source, [entry["content"] for entry in others]),
-        splits_words=_prefix(values) == "##" and not blanks,
+        splits_words=prefix == "##" and not blanks,
         values=values,
     )
-
-
-def _prefix(values: Mapping[str, Any]) -> str:
-    """What pieces within a word begin with; empty unless the model is WordPiece."""
-    return str(value_at(values, "model.continuing_subword_prefix", None) or "")
 
 
 def _tokens(ids: Mapping[str, int], source: Path) -> list[str]:

@@ -15,9 +15,12 @@ from bert_features.errors import CheckpointError
 from bert_features.text.frame import Frame
 from bert_features.text.vocabulary import CLS, MASK, SEP
 
-_FAIRSEQ_SPECIALS, _FAIRSEQ_MASK = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
-# CamemBERT's dictionary has fairseq's specials too, but its <s> and </s> are those of the model.
-_CAMEMBERT_SPECIALS = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+# The dictionaries of fairseq: their own pieces, the ids of the model's first ones, and those of the
+# first and the last token. CamemBERT's has fairseq's specials too, but takes those of the model.
+_FAIRSEQ = {
+    "xlm-r": (("<s>", "<pad>", "</s>", "<unk>"), (3, 0, 2), (0, 2)),
+    "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), (3,), (5, 6)),
+}
 _ALBERT_SPECIALS = ("<pad>", "<unk>", CLS, SEP, MASK)
 
 
@@ -67,17 +70,12 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
         return SentencePieceModel(
             content, pieces, frame, np.arange(len(pieces), dtype=np.int32), True
         )
-    if pieces[:3] == ["<unk>", "<s>", "</s>"] and model_type == "camembert":
-        tokens = [*_CAMEMBERT_SPECIALS, *pieces[1:], _FAIRSEQ_MASK]
-        frame = Frame(5, 6, 1, 3, len(tokens) - 1, separators=2, has_types=False)
-        ids = np.arange(4, len(pieces) + 4, dtype=np.int32)
-        ids[0] = 3
-        return SentencePieceModel(content, tokens, frame, ids, is_albert=False)
     if pieces[:3] == ["<unk>", "<s>", "</s>"]:
-        tokens = [*_FAIRSEQ_SPECIALS, *pieces[3:], _FAIRSEQ_MASK]
-        frame = Frame(0, 2, 1, 3, len(tokens) - 1, separators=2, has_types=False)
-        ids = np.arange(1, len(pieces) + 1, dtype=np.int32)
-        ids[:3] = 3, 0, 2
+        specials, first_ids, ends = _FAIRSEQ["camembert" if model_type == "camembert" else "xlm-r"]
+        tokens = [*specials, *pieces[len(first_ids) :], "<mask>"]
+        frame = Frame(*ends, 1, 3, len(tokens) - 1, separators=2, has_types=False)
+        ids = np.arange(len(pieces), dtype=np.int32) + len(specials) - len(first_ids)
+        ids[: len(first_ids)] = first_ids
         return SentencePieceModel(content, tokens, frame, ids, is_albert=False)
     raise CheckpointError(
         f"{path} is neither ALBERT's SentencePiece model, which has {', '.join(_ALBERT_SPECIALS)}, "

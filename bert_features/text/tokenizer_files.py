@@ -32,7 +32,15 @@ from bert_features.text.tokenizer_json import (
     read_values,
     value_at,
 )
-from bert_features.text.tokenizer_settings import CONFIG, TOKENIZER, check, read_beside, with_ids
+from bert_features.text.tokenizer_settings import (
+    CONFIG,
+    GENERIC,
+    TOKENIZER,
+    check,
+    read_added,
+    read_config,
+    with_ids,
+)
 from bert_features.text.vocabulary import ids_of, read_vocab
 
 # In the order in which they are looked for. ALBERT's of google-research are 30k-clean, and those of
@@ -96,9 +104,11 @@ def _used(path: Path) -> Path:
     other = path.with_name(TOKENIZER)
     if path.suffix != ".model" or not other.is_file():
         return path
-    beside = read_beside(path, "", read_outline(other))
-    unprefixed = beside.config.get("add_prefix_space") is False
-    return other if unprefixed or set(beside.others) - {*read_model(path).tokens} else path
+    config = read_config(path.parent)
+    added = read_added(path, config, read_outline(other))
+    others = {token for token, entry in added.items() if not entry["special"]}
+    unprefixed = config.get("add_prefix_space") is False
+    return other if unprefixed or others - {*read_model(path).tokens} else path
 
 
 def keeps_case(path: Path) -> bool:
@@ -146,40 +156,41 @@ def write_tokenizer(
 
 def _read_sentencepiece(path: Path, model_type: str) -> SentencePieceModel:
     model = read_model(path, model_type)
-    beside = read_beside(path, model_type, {})
-    check(beside, "sentencepiece", path)
-    for token in beside.others:
-        if token not in model.tokens:
+    config = read_config(path.parent, model_type)
+    check(config, "sentencepiece", path)
+    for token, entry in read_added(path, config, {}).items():
+        if not entry["special"] and token not in model.tokens:
             raise CheckpointError(
                 f"{path}: the token {token!r} was added to it, which needs a tokenizer.json beside "
                 "it: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers"
             )
-    return model._replace(keep_accents=beside.config.get("keep_accents") is True)
+    return model._replace(keep_accents=config.get("keep_accents") is True)
 
 
 def _read_wordpiece(path: Path, model_type: str) -> WordPieceFile | JsonModel:
     values, tokens = _parts(path)
-    beside = read_beside(path, model_type, values)
-    check(beside, "wordpiece", path, model_type)
-    added = with_ids(beside, ids_of(tokens))
+    config = read_config(path.parent, model_type)
+    check(config, "wordpiece", path, model_type)
+    added = with_ids(read_added(path, config, values), ids_of(tokens))
     tokens = [*tokens, *(entry["content"] for entry in added if entry["id"] >= len(tokens))]
     ids, own = ids_of(tokens), as_object(values.get("normalizer"))
-    strips = beside.config.get("strip_accents", own.get("strip_accents"))
-    chinese = beside.config.get("tokenize_chinese_chars", own.get("handle_chinese_chars"))
+    strips = config.get("strip_accents", own.get("strip_accents"))
+    chinese = config.get("tokenize_chinese_chars", own.get("handle_chinese_chars"))
     rules = {} if strips is None else {"strip_accents": strips}
     rules |= {"tokenize_chinese_chars": False} if chinese is False else {}
     paths = [path.removesuffix(".type") for path in differences(values)]
     changes = {path: value_at(values, path, None) for path in paths}
-    if not _is_framed(values, ids, model_type, needed=beside.is_generic):
+    if not _is_framed(values, ids, model_type, needed=config["tokenizer_class"] in GENERIC):
         changes["post_processor"] = values["post_processor"]
-    if beside.config.get("do_basic_tokenize") is False:
+    if config.get("do_basic_tokenize") is False:
         changes["do_basic_tokenize"] = False
         values |= {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}
     elif own.get("type") == "BertNormalizer":
         stated = {"strip_accents": strips, "handle_chinese_chars": chinese is not False}
         values["normalizer"] = {"lowercase": True, **own, **stated}
-    if beside.others or any(ids[entry["content"]] != entry["id"] for entry in added):
-        changes["added_tokens"] = [entry for entry in added if not entry["special"]]
+    others = [entry for entry in added if not entry["special"]]
+    if others or any(ids[entry["content"]] != entry["id"] for entry in added):
+        changes["added_tokens"] = others
     if not changes:
         return WordPieceFile(tokens, model_type, rules)
     frame = None if "post_processor" in changes else Frame.of_wordpiece(ids, model_type)
@@ -222,16 +233,16 @@ def _read_json(path: Path, model_type: str) -> JsonModel:
         values = merges_values(path, path.with_name(MERGES))
     else:
         values = read_values(path)
-    beside = read_beside(path, model_type, values)
-    check(beside, "json", path)
+    config = read_config(path.parent, model_type)
+    check(config, "json", path)
     changes, made = {}, dict(values)
-    prefix = beside.config.get("add_prefix_space")
+    prefix = config.get("add_prefix_space")
     if prefix is not None:
         for place in ("pre_tokenizer", "post_processor"):
             made[place] = with_prefix(values.get(place), prefix)
         if made != values:
             changes["add_prefix_space"] = prefix
-    made["added_tokens"] = with_ids(beside, ids_in(values))
+    made["added_tokens"] = with_ids(read_added(path, config, values), ids_in(values))
     others = [entry for entry in made["added_tokens"] if not entry["special"]]
     if any(entry not in as_list(values.get("added_tokens")) for entry in others):
         changes["added_tokens"] = others

@@ -117,7 +117,7 @@ def ids_in(values: Mapping[str, Any]) -> dict[str, int]:
     """Piece -> id of a `tokenizer.json`, without what was added."""
     pieces = value_at(values, "model.vocab", None)
     if isinstance(pieces, list):
-        return {str(entry[0]): n for n, entry in enumerate(pieces) if isinstance(entry, list)}
+        return {str(entry[0]): n for n, entry in enumerate(pieces) if as_list(entry)}
     return {piece: n for piece, n in as_object(pieces).items() if isinstance(n, int)}
 
 

@@ -6,7 +6,7 @@ Importing this imports no framework.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_features.errors import CheckpointError
 from bert_features.text.frame import special_pieces
@@ -18,7 +18,7 @@ ADDED, SPECIAL, CODES = "added_tokens.json", "special_tokens_map.json", "bpe.cod
 NAMES = (CONFIG, ADDED, SPECIAL, CODES)
 
 # Classes of transformers that take a tokenizer.json as it is; others set what is stated beside it.
-_GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
+GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 _GENERIC_FAMILIES = ("modernbert",)
 _SWITCH = (None, True, False)
 _ALL = {"truncation_side": (None, "right")}
@@ -28,7 +28,7 @@ _ALL = {"truncation_side": (None, "right")}
 _ALLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
     "wordpiece": {
         "tokenizer_class": (
-            *(None, *_GENERIC, "BertTokenizer", "BertTokenizerLegacy", "DistilBertTokenizer"),
+            *(None, *GENERIC, "BertTokenizer", "BertTokenizerLegacy", "DistilBertTokenizer"),
             *("ElectraTokenizer", "MPNetTokenizer", "ErnieTokenizer"),
         ),
         **dict.fromkeys(("do_basic_tokenize", "strip_accents", "tokenize_chinese_chars"), _SWITCH),
@@ -39,7 +39,7 @@ _ALLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "sentencepiece": {
         "tokenizer_class": (
-            *(None, *_GENERIC, "AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"),
+            *(None, *GENERIC, "AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"),
         ),
         "keep_accents": _SWITCH,
         "add_prefix_space": (None, True),
@@ -58,29 +58,6 @@ _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip")
 
 
-class Beside(NamedTuple):
-    """What lies beside a tokenizer's file.
-
-    Attributes:
-      config: the settings, by name.
-      added: the tokens added to the vocabulary by their text, as a tokenizer.json has them, but
-        `id` may be None, and the family's own alone are `special`.
-    """
-
-    config: dict[str, Any]
-    added: dict[str, dict[str, Any]]
-
-    @property
-    def is_generic(self) -> bool:
-        """Whether the class takes a tokenizer.json as it is."""
-        return self.config.get("tokenizer_class") in _GENERIC
-
-    @property
-    def others(self) -> list[str]:
-        """The added tokens that are not the family's own."""
-        return [content for content, entry in self.added.items() if not entry["special"]]
-
-
 def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     """The settings in a folder that count; `tokenizer_class` comes without `Fast`.
 
@@ -92,19 +69,28 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     if name is None and (folder / CODES).is_file():
         name = f"a class that reads {CODES}"
     config["tokenizer_class"] = name if name is None else str(name).removesuffix("Fast")
-    if model_type in _GENERIC_FAMILIES or config["tokenizer_class"] in _GENERIC:
-        config["tokenizer_class"] = _GENERIC[0]
+    if model_type in _GENERIC_FAMILIES or config["tokenizer_class"] in GENERIC:
+        config["tokenizer_class"] = GENERIC[0]
         if (folder / TOKENIZER).is_file():
             return {n: v for n, v in config.items() if v is not None and not isinstance(v, bool)}
     return config
 
 
-def read_beside(path: Path, model_type: str, values: Mapping[str, Any]) -> Beside:
-    """Reads what lies beside a tokenizer's file, with what `values`, a tokenizer.json, adds.
+def read_added(
+    path: Path, config: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The tokens added to the vocabulary by their text, as a tokenizer.json has them.
 
-    Raises CheckpointError if a file is damaged.
+    The family's own alone are `special`, and an `id` may be None.
+
+    Args:
+      path: the tokenizer's file.
+      config: the settings beside it.
+      values: a tokenizer.json, whose added tokens count too.
+
+    Raises:
+      CheckpointError: a file is damaged.
     """
-    config = read_config(path.parent, model_type)
     try:
         own = OWN | {_content(config.get(name)) for name in _NAMED}
         stated, named, numbers = (_read(path.parent / name) for name in (CONFIG, SPECIAL, ADDED))
@@ -135,17 +121,17 @@ def read_beside(path: Path, model_type: str, values: Mapping[str, Any]) -> Besid
                 }
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"an added token beside {path} has no text and id") from error
-    return Beside(config, made)
+    return made
 
 
-def check(beside: Beside, kind: str, path: Path, model_type: str = "") -> None:
+def check(config: Mapping[str, Any], kind: str, path: Path, model_type: str = "") -> None:
     """Refuses a setting that is not followed, by its name; raises CheckpointError."""
     allowed = _ALLOWED[kind]
     if kind == "wordpiece":
         first, last, *_ = special_pieces(model_type)
         allowed = allowed | {"cls_token": (None, first), "sep_token": (None, last)}
     for key, values in allowed.items():
-        value = beside.config.get(key)
+        value = config.get(key)
         value = _content(value) if key.endswith("_token") else value
         if value not in values:
             shown = ", ".join(dict.fromkeys(json.dumps(one) for one in values))
@@ -155,10 +141,10 @@ def check(beside: Beside, kind: str, path: Path, model_type: str = "") -> None:
             )
 
 
-def with_ids(beside: Beside, ids: Mapping[str, int]) -> list[dict[str, Any]]:
+def with_ids(added: Mapping[str, dict[str, Any]], ids: Mapping[str, int]) -> list[dict[str, Any]]:
     """The added tokens in the order of their ids: of the vocabulary, as stated, or the next."""
     made, following = [], max(ids.values(), default=-1) + 1
-    for entry in sorted(beside.added.values(), key=lambda e: (e["id"] is None, e["id"])):
+    for entry in sorted(added.values(), key=lambda e: (e["id"] is None, e["id"])):
         number = ids.get(entry["content"], entry["id"])
         number = following if number is None else number
         following = max(following, number + 1)

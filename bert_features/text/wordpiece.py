@@ -48,7 +48,7 @@ class WordPiece:
       pieces: the pieces in the order of their ids; one that no text may match begins with a blank.
       unknown_id: the id of [UNK].
       do_lower_case: whether to lower-case.
-      strip_accents: whether to strip accents; None where it lower-cases.
+      strip_accents: whether to strip accents.
       tokenize_chinese_chars: whether each Chinese character is a word.
     """
 
