@@ -79,17 +79,10 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
 def read_added(
     path: Path, config: Mapping[str, Any], values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """The tokens added to the vocabulary by their text, as a tokenizer.json has them.
+    """The tokens added to a vocabulary by their text, those of `values`, a tokenizer.json, too.
 
-    The family's own alone are `special`, and an `id` may be None.
-
-    Args:
-      path: the tokenizer's file.
-      config: the settings beside it.
-      values: a tokenizer.json, whose added tokens count too.
-
-    Raises:
-      CheckpointError: a file is damaged.
+    They are as there, but the family's own alone are `special`, and an `id` may be None. Raises
+    CheckpointError if a file is damaged.
     """
     try:
         own = OWN | {_content(config.get(name)) for name in _NAMED}
