@@ -106,27 +106,28 @@ def resolve_vocabulary(
 
 def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "Tokenizer":
     """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
-    tokenizer = tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
-    return fit_types(tokenizer, checkpoint.config)
+    return tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case), checkpoint.config)
 
 
-def fit_types(tokenizer: "Tokenizer", config: BertConfig) -> "Tokenizer":
-    """The same tokenizer; all tokens of its rows have type 0 where there are not two types."""
-    if config.type_vocab_size < 2:
-        tokenizer.frame = replace(tokenizer.frame, has_types=False)
-    return tokenizer
-
-
-def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":
-    """Makes the tokenizer of a file."""
+def tokenizer_of(
+    file: TokenizerFile, do_lower_case: bool, config: BertConfig | None = None
+) -> "Tokenizer":
+    """Makes the tokenizer of a file; all tokens have type 0 if the config has not two types."""
+    tokenizer: Tokenizer
     if isinstance(file, SentencePieceModel):
         from bert_features.text.sentencepiece import SentencePieceTokenizer
 
-        return SentencePieceTokenizer(file, do_lower_case=do_lower_case)
-    if isinstance(file, JsonModel):
+        tokenizer = SentencePieceTokenizer(file, do_lower_case=do_lower_case)
+    elif isinstance(file, JsonModel):
         from bert_features.text.json_tokenizer import JsonTokenizer
 
-        return JsonTokenizer(file.with_case(do_lower_case), do_lower_case=do_lower_case)
-    from bert_features.text.tokenization import FullTokenizer
+        tokenizer = JsonTokenizer(file.with_case(do_lower_case), do_lower_case=do_lower_case)
+    else:
+        from bert_features.text.tokenization import FullTokenizer
 
-    return FullTokenizer(file.tokens, do_lower_case, model_type=file.model_type, **file.rules)
+        tokenizer = FullTokenizer(
+            file.tokens, do_lower_case, model_type=file.model_type, **file.rules
+        )
+    if config is not None and config.type_vocab_size < 2:
+        tokenizer.frame = replace(tokenizer.frame, has_types=False)
+    return tokenizer

@@ -16,7 +16,6 @@ from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_te
 from bert_features.checkpoints.read import has_pooler
 from bert_features.checkpoints.tokenizer import (
     checked_vocabulary,
-    fit_types,
     resolve_vocabulary,
     tokenizer_of,
 )
@@ -197,7 +196,7 @@ def _tokenizer(
         file, lower_cases = resolve_vocabulary(checkpoint, do_lower_case)
         if needed:
             _check_in_graph(checkpoint, file)
-        return fit_types(tokenizer_of(file, lower_cases), checkpoint.config)
+        return tokenizer_of(file, lower_cases, checkpoint.config)
     if checkpoint.vocab_file is not None:
         checked_vocabulary(checkpoint)
     logger.warning(

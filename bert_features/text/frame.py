@@ -45,10 +45,7 @@ class Frame:
 
     @classmethod
     def of_wordpiece(cls, ids: Mapping[str, int], model_type: str = "") -> "Frame":
-        """The frame of a family with a vocabulary of WordPiece, by the ids of its pieces.
-
-        Raises CheckpointError if the vocabulary lacks the first or the last token.
-        """
+        """A family's frame by the ids of its pieces; CheckpointError without the first or last."""
         first, last, pad, mask = special_pieces(model_type)
         if lacking := [piece for piece in (first, last) if piece not in ids]:
             raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_features.errors import CheckpointError, MissingExtraError
 from bert_features.text.frame import Frame
-from bert_features.text.tokenizer_json import as_list, as_object, has_bert_normalizer, value_at
+from bert_features.text.tokenizer_json import as_list, as_object, has_bert_normalizer
 from bert_features.text.tokenizer_settings import OWN
 from bert_features.text.vocabulary import UNK, ids_of
 
@@ -32,10 +32,10 @@ class JsonModel(NamedTuple):
       tokenizer: the `tokenizers.Tokenizer`; the family's special tokens are ordinary to it.
       tokens: the pieces in the order of their ids.
       frame: the special tokens, as its post-processor puts them.
-      source: the file that it was made of.
+      source: the file that they come from.
       added: the added tokens that are not the family's own.
       splits_words: whether words are split at white space, and pieces of WordPiece show them.
-      values: what is to be written as a `tokenizer.json`; None for a copy of the file.
+      values: the `tokenizer.json` that it was made of.
       rules: the settings that are not the usual ones, by name.
     """
 
@@ -45,12 +45,12 @@ class JsonModel(NamedTuple):
     source: Path
     added: Sequence[str]
     splits_words: bool
-    values: dict[str, Any] | None
+    values: dict[str, Any]
     rules: Mapping[str, Any] = {}
 
     def with_case(self, do_lower_case: bool | None) -> "JsonModel":
         """The same, but it lower-cases or does not, if that is what BERT's normaliser does here."""
-        if self.values is None or not has_bert_normalizer(self.values):
+        if not has_bert_normalizer(self.values):
             return self
         normalizer = self.values["normalizer"] | {"lowercase": do_lower_case is not False}
         return load_model(self.values | {"normalizer": normalizer}, self.source, self.frame)
@@ -58,10 +58,7 @@ class JsonModel(NamedTuple):
 
 @contextlib.contextmanager
 def library_errors(source: Path) -> Iterator[None]:
-    """Turns any failure of the `tokenizers` library into one CheckpointError.
-
-    Raises MissingExtraError if it is not installed.
-    """
+    """Turns a failure of the `tokenizers` library into a CheckpointError or MissingExtraError."""
     try:
         yield
     except ImportError as error:
@@ -74,12 +71,9 @@ def library_errors(source: Path) -> Iterator[None]:
 
 
 def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None) -> JsonModel:
-    """Makes a tokenizer of the values of a `tokenizer.json`.
+    """Makes a tokenizer of the values of a `tokenizer.json`, whose special tokens are plain text.
 
-    Args:
-      values: the values; added tokens with `special` are ordinary text.
-      source: the file that they come from.
-      frame: the special tokens; by default as the post-processor puts them.
+    The frame is by default what the post-processor puts around texts.
 
     Raises:
       CheckpointError: the library refuses it, or it does not put `[CLS] a [SEP]` around a text.
@@ -134,7 +128,7 @@ def _check_bounds(values: Mapping[str, Any], source: Path) -> None:
         raise CheckpointError(
             f"{source}: its normalizer can make {growth:,} letters of one; allowed: {_MAX_GROWTH}"
         )
-    if dropout := value_at(values, "model.dropout", None):
+    if dropout := as_object(values.get("model")).get("dropout"):
         raise CheckpointError(
             f"{source}: model.dropout is {dropout!r}, which splits words by chance; set it to null"
         )

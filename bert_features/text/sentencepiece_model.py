@@ -5,7 +5,7 @@ whose own field 1 is its text.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class SentencePieceModel(NamedTuple):
       tokens: the pieces in the order of the family's ids.
       ids: int32, the family's id of each piece of the model.
       is_albert: whether texts are prepared as for ALBERT; else they are taken as they are.
-      keep_accents: whether accents of ALBERT's texts are kept.
+      rules: the settings that are not the usual ones, by name: `keep_accents`.
     """
 
     content: bytes
@@ -40,12 +40,7 @@ class SentencePieceModel(NamedTuple):
     frame: Frame
     ids: np.ndarray
     is_albert: bool
-    keep_accents: bool = False
-
-    @property
-    def rules(self) -> dict[str, bool]:
-        """The settings that are not the usual ones, by name."""
-        return {"keep_accents": True} if self.keep_accents else {}
+    rules: Mapping[str, bool] = {}
 
 
 def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
@@ -62,7 +57,7 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
         pieces = _pieces(content)
     except OSError as error:
         raise CheckpointError(f"cannot read the vocabulary {path}: {error.strerror}") from error
-    except (LookupError, StopIteration, ValueError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path} is not a SentencePiece model that can be read") from error
     if set(_ALBERT_SPECIALS) <= set(pieces):
         pad, unknown, cls, sep, mask = map(pieces.index, _ALBERT_SPECIALS)
@@ -85,45 +80,19 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
 
 @functools.lru_cache(maxsize=1)  # a start reads a model several times
 def _pieces(content: bytes) -> list[str]:
-    """The pieces of a model in their order.
+    """The pieces of a model in their order; ValueError if it is no such protocol buffer."""
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
-    LookupError, StopIteration and ValueError mean that it is no such protocol buffer.
-    """
-    pieces = [
-        next(str(text, "utf-8") for number, text in _fields(piece) if number == 1)
-        for number, piece in _fields(memoryview(content))
-        if number == 1
-    ]
+    def first_fields(message: bytes) -> Iterator[bytes]:
+        fields = UnknownFieldSet(Empty.FromString(message))
+        return (field.data for field in fields if field.field_number == 1)
+
+    try:
+        pieces = [str(next(first_fields(piece)), "utf-8") for piece in first_fields(content)]
+    except (DecodeError, StopIteration, TypeError) as error:
+        raise ValueError("no pieces") from error
     if not pieces:
         raise ValueError("no pieces")
     return pieces
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The number and the bytes of each field of a protocol buffer."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        if tag & 7 == 2:
-            size, at = _varint(message, at)
-        elif tag & 7 == 0:
-            _, end = _varint(message, at)
-            size = end - at
-        else:
-            size = {1: 8, 5: 4}[tag & 7]
-        if at + size > len(message):
-            raise ValueError("cut off")
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where the bytes after it begin."""
-    number = shift = 0
-    while shift < 70:  # no number has more than ten bytes
-        byte = message[at]
-        number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return number, at
-    raise ValueError("a number without an end")

@@ -64,11 +64,8 @@ class FullTokenizer(Tokenizer):
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
         warn_of_duplicates(self.tokens)
         pieces = matchable(self.tokens)
-        rules: dict[str, Any] = {
-            "strip_accents": strip_accents,
-            "tokenize_chinese_chars": tokenize_chinese_chars,
-        }
-        self.switches = rules | {"model_type": model_type}
+        rules = {"strip_accents": strip_accents, "tokenize_chinese_chars": tokenize_chinese_chars}
+        self.switches = {"model_type": model_type, **rules}
         matcher = WordPiece(
             pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case, **rules
         )

@@ -30,7 +30,6 @@ from bert_features.text.tokenizer_json import (
     pieces_of,
     read_outline,
     read_values,
-    value_at,
 )
 from bert_features.text.tokenizer_settings import (
     CONFIG,
@@ -139,18 +138,17 @@ def write_tokenizer(
         config |= file.rules
     if config:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    target = folder / TOKENIZER
     if isinstance(file, WordPieceFile):
         target = folder / "vocab.txt"
         target.write_bytes("".join(f"{piece}\n" for piece in file.tokens).encode("utf-8"))
-    elif isinstance(file, JsonModel):
-        target = folder / TOKENIZER
-        if file.values is None:
-            shutil.copyfile(file.source, target)
-        else:
-            target.write_text(json.dumps(file.with_case(do_lower_case).values), encoding="utf-8")
-    else:
+    elif isinstance(file, SentencePieceModel):
         target = folder / (source.name if source.name in NAMES else "spiece.model")
         shutil.copyfile(source, target)
+    elif file.rules or file.source.name == "vocab.json":
+        target.write_text(json.dumps(file.with_case(do_lower_case).values), encoding="utf-8")
+    else:
+        shutil.copyfile(file.source, target)
     return target
 
 
@@ -164,7 +162,7 @@ def _read_sentencepiece(path: Path, model_type: str) -> SentencePieceModel:
                 f"{path}: the token {token!r} was added to it, which needs a tokenizer.json beside "
                 "it: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers"
             )
-    return model._replace(keep_accents=config.get("keep_accents") is True)
+    return model._replace(rules={"keep_accents": True} if config.get("keep_accents") else {})
 
 
 def _read_wordpiece(path: Path, model_type: str) -> WordPieceFile | JsonModel:
@@ -178,8 +176,10 @@ def _read_wordpiece(path: Path, model_type: str) -> WordPieceFile | JsonModel:
     chinese = config.get("tokenize_chinese_chars", own.get("handle_chinese_chars"))
     rules = {} if strips is None else {"strip_accents": strips}
     rules |= {"tokenize_chinese_chars": False} if chinese is False else {}
-    paths = [path.removesuffix(".type") for path in differences(values)]
-    changes = {path: value_at(values, path, None) for path in paths}
+    changes = {
+        path.removesuffix(".type"): values.get(path.removesuffix(".type"), value)
+        for path, value in differences(values).items()
+    }
     if not _is_framed(values, ids, model_type, needed=config["tokenizer_class"] in GENERIC):
         changes["post_processor"] = values["post_processor"]
     if config.get("do_basic_tokenize") is False:
@@ -229,10 +229,8 @@ def _is_framed(
 
 def _read_json(path: Path, model_type: str) -> JsonModel:
     """Reads a `tokenizer.json` that is not BERT's, or RoBERTa's `vocab.json` and `merges.txt`."""
-    if of_merges := path.name == "vocab.json":
-        values = merges_values(path, path.with_name(MERGES))
-    else:
-        values = read_values(path)
+    merges = path.with_name(MERGES) if path.name == "vocab.json" else None
+    values = read_values(path) if merges is None else merges_values(path, merges)
     config = read_config(path.parent, model_type)
     check(config, "json", path)
     changes, made = {}, dict(values)
@@ -246,5 +244,4 @@ def _read_json(path: Path, model_type: str) -> JsonModel:
     others = [entry for entry in made["added_tokens"] if not entry["special"]]
     if any(entry not in as_list(values.get("added_tokens")) for entry in others):
         changes["added_tokens"] = others
-    model = load_model(made, path)._replace(rules=changes)
-    return model if changes or of_merges else model._replace(values=None)
+    return load_model(made, path)._replace(rules=changes)

@@ -13,7 +13,6 @@ from typing import Any
 
 from bert_features.errors import CheckpointError
 
-_MISSING = object()
 # BERT's plain form, by the path of a value; None stands for a value that is null, and one that is
 # missing is plain.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -79,7 +78,7 @@ def parse_pieces(text: str, source: str) -> list[str]:
     strips accents where it lower-cases; ids from 0 without a gap.
     """
     values = parse_values(text, source)
-    lower = value_at(values, "normalizer.lowercase", True)
+    lower = as_object(values.get("normalizer")).get("lowercase", True)
     plain = {**_PLAIN, "normalizer.strip_accents": (None, lower)}
     plain["normalizer.handle_chinese_chars"] = (True,)
     for key, received in differences(values, plain).items():
@@ -94,9 +93,13 @@ def differences(
     values: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]] = _PLAIN
 ) -> dict[str, Any]:
     """The values of a `tokenizer.json` that are not BERT's plain form, by their path."""
-    found = {key: value_at(values, key, _MISSING) for key in plain}
+    found: dict[str, Any] = {}
+    for path in plain:
+        part, key = path.split(".")
+        inner = {"type": None} if values.get(part, 0) is None else as_object(values.get(part))
+        found |= {path: inner[key]} if key in inner else {}
     found["model.type"] = kind_of(values)
-    return {k: v for k, v in found.items() if v is not _MISSING and v not in plain[k]}
+    return {path: value for path, value in found.items() if value not in plain[path]}
 
 
 def pieces_of(values: Mapping[str, Any], source: str) -> list[str]:
@@ -115,19 +118,10 @@ def pieces_of(values: Mapping[str, Any], source: str) -> list[str]:
 
 def ids_in(values: Mapping[str, Any]) -> dict[str, int]:
     """Piece -> id of a `tokenizer.json`, without what was added."""
-    pieces = value_at(values, "model.vocab", None)
+    pieces = as_object(values.get("model")).get("vocab")
     if isinstance(pieces, list):
         return {str(entry[0]): n for n, entry in enumerate(pieces) if as_list(entry)}
     return {piece: n for piece, n in as_object(pieces).items() if isinstance(n, int)}
-
-
-def value_at(values: Mapping[str, Any], path: str, default: Any) -> Any:
-    """The value at a path such as `model.type`; None within null, a default where it is missing."""
-    first, _, rest = path.partition(".")
-    value = values.get(first, default)
-    if not rest or first not in values:
-        return value
-    return None if value is None else as_object(value).get(rest, default)
 
 
 def as_object(value: Any) -> dict[str, Any]:

@@ -58,7 +58,9 @@ class WordPiece:
         self._unknown_id = unknown_id
         strips = rules.get("strip_accents")
         self._strips = do_lower_case if strips is None else strips
-        self._words = functools.partial(find_words, do_lower_case=do_lower_case, **rules)
+        self._words: Callable[[Characters], Words] = functools.partial(
+            find_words, do_lower_case=do_lower_case, **rules
+        )
         # The fast way has one switch for case and accents; in ASCII there are no accents.
         self._fast_text = _FAST_TEXT if self._strips == do_lower_case else _ASCII_TEXT
         self._pieces = pieces
