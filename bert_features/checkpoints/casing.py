@@ -47,7 +47,6 @@ def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bo
     if isinstance(lower, bool):
         return lower, f"do_lower_case is {str(lower).lower()} in {CONFIG}"
     tokenizer = vocab if vocab is not None and vocab.suffix == ".json" else root / TOKENIZER
-    # A damaged file beside a vocab.txt is not needed; one that is the vocabulary is refused later.
     normalizer = as_object(read_outline(tokenizer).get("normalizer"))
     lower = normalizer.get("lowercase")
     if isinstance(lower, bool) and normalizer.get("type") == "BertNormalizer":
