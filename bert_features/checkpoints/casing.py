@@ -1,14 +1,12 @@
 """Whether a checkpoint's texts are to be lower-cased, and what shows it."""
 
-import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_features.checkpoints.weight_readers import WeightFiles, damage_is_an_error
-from bert_features.config.json_files import read_json_object
-from bert_features.errors import CheckpointError
 from bert_features.text.tokenizer_files import keeps_case, read_pieces
+from bert_features.text.tokenizer_json import as_object, read_outline
 from bert_features.text.tokenizer_settings import CONFIG, TOKENIZER, read_config
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
@@ -44,14 +42,13 @@ def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bo
     if vocab is not None and keeps_case(vocab):
         return False, f"{vocab.name} decides about case by itself"
     root = weights.root
-    tokenizer_config = root / CONFIG
-    if tokenizer_config.is_file():
-        lower = read_config(root).get("do_lower_case")
-        if isinstance(lower, bool):
-            return lower, f"do_lower_case is {str(lower).lower()} in {tokenizer_config.name}"
+    lower = read_config(root).get("do_lower_case")
+    if isinstance(lower, bool):
+        return lower, f"do_lower_case is {str(lower).lower()} in {CONFIG}"
     tokenizer = vocab if vocab is not None and vocab.suffix == ".json" else root / TOKENIZER
-    lower = _casing_of_normalizer(tokenizer)
-    if lower is not None:
+    normalizer = as_object(read_outline(tokenizer).get("normalizer"))
+    lower = normalizer.get("lowercase")
+    if isinstance(lower, bool) and normalizer.get("type") == "BertNormalizer":
         return lower, f"normalizer.lowercase is {str(lower).lower()} in {tokenizer.name}"
     if weights.kind == "tf2" and weights.in_saved_model:
         lower = _stored_casing(weights)
@@ -80,19 +77,6 @@ def casing_of_vocabulary(tokens: Sequence[str]) -> bool | None:
     if upper > _CASED_SHARE * len(pieces):
         return False
     return True if not upper and len(pieces) >= _MIN_UNCASED_PIECES else None
-
-
-def _casing_of_normalizer(tokenizer: Path) -> bool | None:
-    """What BERT's normaliser of a `tokenizer.json` does; None without one."""
-    values = {}
-    # A damaged file beside a vocab.txt is not needed; one that is the vocabulary is refused later.
-    with contextlib.suppress(CheckpointError):
-        values = read_json_object(tokenizer) if tokenizer.is_file() else {}
-    normalizer = values.get("normalizer")
-    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
-        return None
-    lower = normalizer.get("lowercase")
-    return lower if isinstance(lower, bool) else None
 
 
 def _stored_casing(weights: WeightFiles) -> bool | None:

@@ -11,13 +11,11 @@ from bert_features.checkpoints.read import check_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text import tokenizer_files
-from bert_features.text.json_model import JsonModel, load_model
+from bert_features.text.frame import special_pieces
+from bert_features.text.json_model import JsonModel
 from bert_features.text.sentencepiece_model import SentencePieceModel
-from bert_features.text.tokenizer_files import (
-    TokenizerFile,
-    WordPieceFile,
-    read_tokenizer,
-)
+from bert_features.text.tokenizer_files import TokenizerFile, WordPieceFile, read_tokenizer
+from bert_features.text.vocabulary import UNK
 
 if TYPE_CHECKING:
     from bert_features.text.tokenizer import Tokenizer
@@ -47,8 +45,8 @@ def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> No
     """
     tokens, rows = file.tokens, config.vocab_size
     if isinstance(file, WordPieceFile):
-        missing = [token for token in file.needed if token not in tokens]
-        if missing:
+        first, last, pad, _ = special_pieces(file.model_type)
+        if missing := [token for token in (pad, UNK, first, last) if token not in tokens]:
             raise CheckpointError(f"the vocabulary {path} lacks {', '.join(missing)}")
     if len(tokens) > rows:
         raise CheckpointError(
@@ -108,35 +106,28 @@ def resolve_vocabulary(
 
 def make_tokenizer(checkpoint: Checkpoint, do_lower_case: bool | None = None) -> "Tokenizer":
     """Makes the tokenizer of a checkpoint; arguments and errors are `resolve_vocabulary`'s."""
-    tokenizer = tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case))
-    return fit_types(tokenizer, checkpoint.config)
+    return tokenizer_of(*resolve_vocabulary(checkpoint, do_lower_case), checkpoint.config)
 
 
-def fit_types(tokenizer: "Tokenizer", config: BertConfig) -> "Tokenizer":
-    """The same tokenizer; all tokens of its rows have type 0 where there are not two types."""
-    if config.type_vocab_size < 2:
-        tokenizer.frame = replace(tokenizer.frame, has_types=False)
-    return tokenizer
-
-
-def tokenizer_of(file: TokenizerFile, do_lower_case: bool) -> "Tokenizer":
-    """Makes the tokenizer of a file."""
+def tokenizer_of(
+    file: TokenizerFile, do_lower_case: bool, config: BertConfig | None = None
+) -> "Tokenizer":
+    """Makes the tokenizer of a file; all tokens have type 0 if the config has not two types."""
+    tokenizer: Tokenizer
     if isinstance(file, SentencePieceModel):
         from bert_features.text.sentencepiece import SentencePieceTokenizer
 
-        return SentencePieceTokenizer(file, do_lower_case=do_lower_case)
-    if isinstance(file, JsonModel) or file.values is not None:
+        tokenizer = SentencePieceTokenizer(file, do_lower_case=do_lower_case)
+    elif isinstance(file, JsonModel):
         from bert_features.text.json_tokenizer import JsonTokenizer
 
-        if isinstance(file, JsonModel):
-            return JsonTokenizer(file)
-        values = file.with_case(do_lower_case) or {}
-        model = load_model(values, file.source, file.frame)
-        return JsonTokenizer(model._replace(tokens=file.tokens), do_lower_case=do_lower_case)
-    from bert_features.text.tokenization import FullTokenizer
+        tokenizer = JsonTokenizer(file.with_case(do_lower_case), do_lower_case=do_lower_case)
+    else:
+        from bert_features.text.tokenization import FullTokenizer
 
-    return FullTokenizer(
-        *(file.tokens, do_lower_case),
-        model_type=file.model_type,
-        **file.switches(do_lower_case),
-    )
+        tokenizer = FullTokenizer(
+            file.tokens, do_lower_case, model_type=file.model_type, **file.rules
+        )
+    if config is not None and config.type_vocab_size < 2:
+        tokenizer.frame = replace(tokenizer.frame, has_types=False)
+    return tokenizer

@@ -88,14 +88,15 @@ def _tokenizer(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The settings of the tokenizer that are not its kind's own, and the added tokens."""
     from bert_features.text.tokenizer_files import read_tokenizer, rules_of
 
-    if checkpoint.vocab_file is None:
-        return {"tokenizer_rules": {}, "added_tokens": []}
+    rules, added = {}, []
     try:
-        file = read_tokenizer(checkpoint.vocab_file, checkpoint.config.model_type)
+        if checkpoint.vocab_file is not None:
+            file = read_tokenizer(checkpoint.vocab_file, checkpoint.config.model_type)
+            rules = rules_of(file, checkpoint.do_lower_case)
+            added = list(getattr(file, "added", ()))
     except BertFeaturesError as error:
-        return {"tokenizer_rules": {"refused": str(error)}, "added_tokens": []}
-    rules = rules_of(file, checkpoint.do_lower_case)
-    return {"tokenizer_rules": rules, "added_tokens": list(getattr(file, "added", ()))}
+        rules = {"refused": str(error)}
+    return {"tokenizer_rules": rules, "added_tokens": added}
 
 
 def _signature(checkpoint: "Checkpoint") -> dict[str, Any] | None:

@@ -77,18 +77,18 @@ def tokenize(
 
 def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
     from bert_features.checkpoints.find import find_checkpoint
-    from bert_features.checkpoints.tokenizer import fit_types, resolve_vocabulary, tokenizer_of
+    from bert_features.checkpoints.tokenizer import resolve_vocabulary, tokenizer_of
 
     if settings.vocab_file is not None and "checkpoint" not in settings.model_fields_set:
-        file, lower = _vocabulary_alone(settings.vocab_file, settings)
-        import_tensorflow()
-        return tokenizer_of(file, lower)
-    checkpoint = find_checkpoint(
-        settings.checkpoint, config_file=settings.config_file, vocab_file=settings.vocab_file
-    )
-    file, lower = resolve_vocabulary(checkpoint, settings.do_lower_case)
+        (file, lower), config = _vocabulary_alone(settings.vocab_file, settings), None
+    else:
+        checkpoint = find_checkpoint(
+            settings.checkpoint, config_file=settings.config_file, vocab_file=settings.vocab_file
+        )
+        file, lower = resolve_vocabulary(checkpoint, settings.do_lower_case)
+        config = checkpoint.config
     import_tensorflow()
-    return fit_types(tokenizer_of(file, lower), checkpoint.config)
+    return tokenizer_of(file, lower, config)
 
 
 def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFile", bool]:

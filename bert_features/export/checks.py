@@ -16,7 +16,6 @@ from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_te
 from bert_features.checkpoints.read import has_pooler
 from bert_features.checkpoints.tokenizer import (
     checked_vocabulary,
-    fit_types,
     resolve_vocabulary,
     tokenizer_of,
 )
@@ -37,7 +36,8 @@ from bert_features.config.outputs import (
 )
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
-from bert_features.text.tokenizer_files import TokenizerFile, in_graph, rules_of
+from bert_features.text.json_model import JsonModel
+from bert_features.text.tokenizer_files import TokenizerFile, rules_of
 
 if TYPE_CHECKING:
     from bert_features.text.tokenizer import Tokenizer
@@ -196,7 +196,7 @@ def _tokenizer(
         file, lower_cases = resolve_vocabulary(checkpoint, do_lower_case)
         if needed:
             _check_in_graph(checkpoint, file)
-        return fit_types(tokenizer_of(file, lower_cases), checkpoint.config)
+        return tokenizer_of(file, lower_cases, checkpoint.config)
     if checkpoint.vocab_file is not None:
         checked_vocabulary(checkpoint)
     logger.warning(
@@ -209,7 +209,7 @@ def _tokenizer(
 
 def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
     """Refuses an export of text whose tokenizer is no part of a graph."""
-    if not in_graph(file):
+    if isinstance(file, JsonModel):
         raise ConfigError.naming(
             "{name} has a tokenizer that TensorFlow has no operation for ({path}{rules}), so an "
             "export cannot take texts; pass {signature:'ids'}",

@@ -41,8 +41,7 @@ def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
     path = checkpoint.vocab_file
     if path is None:
         return {"sha256": None}
-    file = read_tokenizer(path, checkpoint.config.model_type)
-    rules = rules_of(file, checkpoint.do_lower_case)
+    rules = rules_of(read_tokenizer(path, checkpoint.config.model_type), checkpoint.do_lower_case)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"sha256": digest} | ({"rules": rules} if rules else {})
 

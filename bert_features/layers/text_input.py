@@ -19,7 +19,7 @@ from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError, check_process
 from bert_features.layers.placeholders import is_only_built, refuse_legacy
-from bert_features.text.tokenizer_files import WordPieceFile, in_graph, rules_of
+from bert_features.text.tokenizer_files import WordPieceFile, rules_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -114,7 +114,7 @@ class BertTextInput(keras.layers.Layer):
         """
         found = find_checkpoint(checkpoint, vocab_file=vocab_file)
         file, lower_cases = resolve_vocabulary(found, do_lower_case)
-        if not isinstance(file, WordPieceFile) or not in_graph(file):
+        if not isinstance(file, WordPieceFile):
             rules = "".join(f", {rule}" for rule in rules_of(file, lower_cases))
             raise ConfigError(
                 f"{found.name} has no WordPiece vocabulary ({found.vocab_file}{rules}), which "
@@ -126,7 +126,7 @@ class BertTextInput(keras.layers.Layer):
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))
         settings.setdefault("has_types", found.config.type_vocab_size > 1)
-        switches = file.switches(lower_cases)
+        switches = {"model_type": file.model_type, **file.rules}
         layer = cls(file.tokens, do_lower_case=lower_cases, switches=switches, **settings)
         if layer.max_seq_length > positions:
             raise ConfigError(

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_features.text import unicode_tables
 from bert_features.text.normalization import Characters, decompose, look_up, with_final_sigmas
-from bert_features.text.unicode_tables import CAPITAL_SIGMA
 
 
 def prepare(
@@ -18,18 +17,12 @@ def prepare(
 ) -> Characters:
     """The characters that SentencePiece gets of texts, int32 ragged [B, characters]."""
     characters = _single_blanks(Characters.of(decoded), decoded.row_starts())
-    if keep_accents:
-        if do_lower_case:
-            characters = with_final_sigmas(characters)
-            characters, _ = decompose(characters, unicode_tables.decompositions("accented"))
-        return characters
-    # The order of marks, which NFKD also changes, does not matter: they all go.
-    characters, _ = decompose(characters, unicode_tables.decompositions("plain"))
+    if not keep_accents:
+        # The order of marks, which NFKD also changes, does not matter: they all go.
+        characters, _ = decompose(characters, unicode_tables.decompositions("plain"))
     if do_lower_case:
         characters = with_final_sigmas(characters)
-        codes = tf.where(characters.codes == CAPITAL_SIGMA, ord("σ"), characters.codes)
-        deltas = look_up(unicode_tables.table("lower_case"), codes)
-        characters = characters._replace(codes=codes + deltas)
+        characters, _ = decompose(characters, unicode_tables.decompositions("accented"))
     return characters
 
 

@@ -45,18 +45,16 @@ class Frame:
 
     @classmethod
     def of_wordpiece(cls, ids: Mapping[str, int], model_type: str = "") -> "Frame":
-        """The frame of a family with a vocabulary of WordPiece, by the ids of its pieces.
-
-        Raises CheckpointError if the vocabulary lacks the first or the last token.
-        """
+        """A family's frame by the ids of its pieces; CheckpointError without the first or last."""
         first, last, pad, mask = special_pieces(model_type)
         if lacking := [piece for piece in (first, last) if piece not in ids]:
             raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
-        others = (ids.get(pad, 0), ids.get(UNK, -1), ids.get(mask))
-        if model_type not in OTHER_FRAMES:
-            return cls(ids[first], ids[last], *others)
+        other = model_type in OTHER_FRAMES
         return cls(
-            *(ids[first], ids[last], *others), mask_takes_blanks=True, separators=2, has_types=False
+            *(ids[first], ids[last], ids.get(pad, 0), ids.get(UNK, -1), ids.get(mask)),
+            mask_takes_blanks=other,
+            separators=1 + other,
+            has_types=not other,
         )
 
     @property

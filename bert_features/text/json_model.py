@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from bert_features.errors import CheckpointError, MissingExtraError
 from bert_features.text.frame import Frame
-from bert_features.text.tokenizer_json import as_list, as_object, value_at
+from bert_features.text.tokenizer_json import as_list, as_object, has_bert_normalizer
 from bert_features.text.tokenizer_settings import OWN
-from bert_features.text.vocabulary import ids_of
+from bert_features.text.vocabulary import UNK, ids_of
 
 # What no text has, before pieces that no text may match.
 _HIDDEN = "\ufdd0"
@@ -32,29 +32,33 @@ class JsonModel(NamedTuple):
       tokenizer: the `tokenizers.Tokenizer`; the family's special tokens are ordinary to it.
       tokens: the pieces in the order of their ids.
       frame: the special tokens, as its post-processor puts them.
-      source: the file that it was made of.
-      values: what is to be written as a `tokenizer.json`; None for a copy of the file.
-      changes: the settings beside the file that changed it, by name.
+      source: the file that they come from.
       added: the added tokens that are not the family's own.
       splits_words: whether words are split at white space, and pieces of WordPiece show them.
+      values: the `tokenizer.json` that it was made of.
+      rules: the settings that are not the usual ones, by name.
     """
 
     tokenizer: Any
     tokens: list[str]
     frame: Frame
     source: Path
-    values: dict[str, Any] | None = None
-    changes: Mapping[str, str] = {}
-    added: Sequence[str] = ()
-    splits_words: bool = False
+    added: Sequence[str]
+    splits_words: bool
+    values: dict[str, Any]
+    rules: Mapping[str, Any] = {}
+
+    def with_case(self, do_lower_case: bool | None) -> "JsonModel":
+        """The same, but it lower-cases or does not, if that is what BERT's normaliser does here."""
+        if not has_bert_normalizer(self.values):
+            return self
+        normalizer = self.values["normalizer"] | {"lowercase": do_lower_case is not False}
+        return load_model(self.values | {"normalizer": normalizer}, self.source, self.frame)
 
 
 @contextlib.contextmanager
 def library_errors(source: Path) -> Iterator[None]:
-    """Turns any failure of the `tokenizers` library into one CheckpointError.
-
-    Raises MissingExtraError if it is not installed.
-    """
+    """Turns a failure of the `tokenizers` library into a CheckpointError or MissingExtraError."""
     try:
         yield
     except ImportError as error:
@@ -67,62 +71,54 @@ def library_errors(source: Path) -> Iterator[None]:
 
 
 def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None) -> JsonModel:
-    """Makes a tokenizer of the values of a `tokenizer.json`.
+    """Makes a tokenizer of the values of a `tokenizer.json`, whose special tokens are plain text.
 
-    Args:
-      values: the values; added tokens with `special` are ordinary text.
-      source: the file that they come from.
-      frame: the special tokens; by default as the post-processor puts them.
+    The frame is by default what the post-processor puts around texts.
 
     Raises:
       CheckpointError: the library refuses it, or it does not put `[CLS] a [SEP]` around a text.
       MissingExtraError: `tokenizers` is not installed.
     """
     _check_bounds(values, source)
+    added, model = values["added_tokens"], as_object(values.get("model"))
+    prefix = model.get("continuing_subword_prefix")  # of pieces within a word
     with library_errors(source):
         from tokenizers import Tokenizer
 
         tokenizer = encoder = Tokenizer.from_str(json.dumps(values))
-        if isinstance(value_at(values, "model.vocab", None), list) or _prefix(values):
+        if prefix or isinstance(model.get("vocab"), list):
             encoder = Tokenizer.from_str(json.dumps(_without_specials(values)))
         for each in (tokenizer, encoder):
             each.no_truncation()
             each.no_padding()
             each.encode_special_tokens = True
-        for entry in values["added_tokens"]:
-            if tokenizer.token_to_id(entry["content"]) != entry["id"]:
+        for entry in added:
+            number = tokenizer.token_to_id(entry["content"])
+            if number != entry["id"]:
                 raise CheckpointError(
-                    f"{source}: the added token {entry['content']!r} has id {entry['id']}, which "
-                    "does not follow those of the vocabulary"
+                    f"{source}: the added token {entry['content']!r} has id {entry['id']}, but the "
+                    f"ids before it lead to {number}; allowed: ids without gaps"
                 )
         tokens = _tokens(tokenizer.get_vocab(with_added_tokens=True), source)
         frame = frame or _frame(tokenizer, source)
-    blanks = any(
-        entry["lstrip"] or entry["rstrip"] or re.search(r"\s", entry["content"])
-        for entry in values["added_tokens"]
-        if not entry["special"]
-    )
+    others = [entry for entry in added if not entry["special"]]
+    blanks = any(e["lstrip"] or e["rstrip"] or re.search(r"\s", e["content"]) for e in others)
     return JsonModel(
-        encoder, tokens, frame, source, splits_words=_prefix(values) == "##" and not blanks
+        *(encoder, tokens, frame, source, [entry["content"] for entry in others]),
+        splits_words=prefix == "##" and not blanks,
+        values=values,
     )
-
-
-def _prefix(values: Mapping[str, Any]) -> str:
-    """What pieces within a word begin with; empty unless the model is WordPiece."""
-    return str(value_at(values, "model.continuing_subword_prefix", None) or "")
 
 
 def _tokens(ids: Mapping[str, int], source: Path) -> list[str]:
     """The pieces in the order of their ids; an id without a piece has an empty one."""
-    count = max(ids.values(), default=-1) + 1
-    if count > len(ids) + _MAX_GAPS:
+    last = max(ids.values(), default=-1)
+    if last > len(ids) + _MAX_GAPS:
         raise CheckpointError(
-            f"{source} has {len(ids)} pieces, but an id of {count - 1}; allowed: ids without gaps"
+            f"{source} has {len(ids)} pieces, but an id of {last}; allowed: ids without gaps"
         )
-    tokens = [""] * count
-    for token, number in ids.items():
-        tokens[number] = token
-    return tokens
+    by_id = {number: token for token, number in ids.items()}
+    return [by_id.get(number, "") for number in range(last + 1)]
 
 
 def _check_bounds(values: Mapping[str, Any], source: Path) -> None:
@@ -132,7 +128,7 @@ def _check_bounds(values: Mapping[str, Any], source: Path) -> None:
         raise CheckpointError(
             f"{source}: its normalizer can make {growth:,} letters of one; allowed: {_MAX_GROWTH}"
         )
-    if dropout := value_at(values, "model.dropout", None):
+    if dropout := as_object(values.get("model")).get("dropout"):
         raise CheckpointError(
             f"{source}: model.dropout is {dropout!r}, which splits words by chance; set it to null"
         )
@@ -161,24 +157,12 @@ def _without_specials(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     model = as_object(values.get("model"))
     special = OWN | {a["content"] for a in values["added_tokens"] if a["special"]}
-    special -= {model.get("unk_token")}
-    pieces = model["vocab"]
-    if isinstance(pieces, list):
-        names = special & {piece for piece, _ in pieces}
-        hidden: Any = [[_HIDDEN + name if name in names else name, score] for name, score in pieces]
-    else:
-        names = special & pieces.keys()
-        hidden = {_HIDDEN + name if name in names else name: n for name, n in pieces.items()}
+    entries = model["vocab"] if isinstance(model["vocab"], list) else list(model["vocab"].items())
+    names = (special & {piece for piece, _ in entries}) - {model.get("unk_token")}
+    hidden = [[_HIDDEN + piece if piece in names else piece, value] for piece, value in entries]
+    vocab = hidden if isinstance(model["vocab"], list) else dict(hidden)
     added = [a for a in values["added_tokens"] if a["content"] not in names]
-    return {**values, "added_tokens": added, "model": model | {"vocab": hidden}}
-
-
-def model_ids(values: Mapping[str, Any]) -> dict[str, int]:
-    """Piece -> id of a `tokenizer.json`, without what was added."""
-    pieces = value_at(values, "model.vocab", None)
-    if isinstance(pieces, list):
-        return {str(entry[0]): n for n, entry in enumerate(pieces) if isinstance(entry, list)}
-    return {piece: n for piece, n in as_object(pieces).items() if isinstance(n, int)}
+    return {**values, "added_tokens": added, "model": model | {"vocab": vocab}}
 
 
 def with_prefix(part: Any, prefix: bool) -> Any:
@@ -208,19 +192,17 @@ def merges_values(path: Path, merges: Path) -> dict[str, Any]:
     return values
 
 
-def wordpiece_values(tokens: Sequence[str]) -> dict[str, Any]:
-    """The `tokenizer.json` of BERT's tokenizer with a vocabulary."""
+def wordpiece_values(values: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
+    """The `tokenizer.json` of BERT's tokenizer with a vocabulary, but for what `values` states."""
     last = ids_of(tokens)
-    vocab = {t if last[t] == n else f"{_HIDDEN}{n}": n for n, t in enumerate(tokens)}
-    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
-    return {
-        **dict.fromkeys(("truncation", "padding", "post_processor", "decoder")),
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": model | {"max_input_chars_per_word": 100, "vocab": vocab},
+    model = {
+        **{"type": "WordPiece", "unk_token": UNK, "continuing_subword_prefix": "##"},
+        **{"max_input_chars_per_word": 100, **as_object(values.get("model"))},
+        "vocab": {t if last[t] == n else f"{_HIDDEN}{n}": n for n, t in enumerate(tokens)},
     }
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    splitter = {"type": "BertPreTokenizer"}
+    return {"normalizer": normalizer, "pre_tokenizer": splitter, **values, "model": model}
 
 
 def _frame(tokenizer: Any, path: Path) -> Frame:

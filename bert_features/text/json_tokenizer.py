@@ -18,11 +18,8 @@ from bert_features.text.vocabulary import ids_of
 class JsonTokenizer(Tokenizer):
     """A tokenizer of the `tokenizers` library.
 
-    The family's special tokens typed in a text are ordinary characters; none are added.
-
-    Args:
-      model: the tokenizer.
-      do_lower_case: what is known of it: the model itself lower-cases or not.
+    The family's special tokens typed in a text are ordinary characters; none are added. The model
+    itself lower-cases or does not.
 
     Raises:
       CheckpointError: the library fails at a text; raised when the tokenizer is used.

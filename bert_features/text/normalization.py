@@ -125,10 +125,8 @@ def _lower_or_strip(
     """
     if lower:
         characters = with_final_sigmas(characters)
-    change = unicode_tables.decompositions(
-        "accented" if not strip else "lower" if lower else "cased"
-    )
-    characters, source = decompose(characters, change)
+    tables = unicode_tables.decompositions(("lower" if lower else "cased") if strip else "accented")
+    characters, source = decompose(characters, tables)
     ideograph = tf.gather(ideograph, source)
     if not strip:
         return characters, ideograph

@@ -37,7 +37,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.tokens, self.frame = model.tokens, model.frame
         self.vocab = ids_of(self.tokens)
         self.do_lower_case = do_lower_case
-        self._is_albert, self._keep_accents = model.is_albert, model.keep_accents
+        self._is_albert, self._keep_accents = model.is_albert, "keep_accents" in model.rules
         self._model_ids = model.ids
         self.operation = tf_text.SentencepieceTokenizer(model=model.content)
         self._parts = self._part_commas() if model.is_albert else None

@@ -5,7 +5,7 @@ whose own field 1 is its text.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +15,12 @@ from bert_features.errors import CheckpointError
 from bert_features.text.frame import Frame
 from bert_features.text.vocabulary import CLS, MASK, SEP
 
-_FAIRSEQ_SPECIALS, _FAIRSEQ_MASK = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
-# CamemBERT's dictionary has fairseq's specials too, but its <s> and </s> are those of the model.
-_CAMEMBERT_SPECIALS = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+# The dictionaries of fairseq: their own pieces, the ids of the model's first ones, and those of the
+# first and the last token. CamemBERT's has fairseq's specials too, but takes those of the model.
+_FAIRSEQ = {
+    "xlm-r": (("<s>", "<pad>", "</s>", "<unk>"), (3, 0, 2), (0, 2)),
+    "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), (3,), (5, 6)),
+}
 _ALBERT_SPECIALS = ("<pad>", "<unk>", CLS, SEP, MASK)
 
 
@@ -29,7 +32,7 @@ class SentencePieceModel(NamedTuple):
       tokens: the pieces in the order of the family's ids.
       ids: int32, the family's id of each piece of the model.
       is_albert: whether texts are prepared as for ALBERT; else they are taken as they are.
-      keep_accents: whether accents of ALBERT's texts are kept.
+      rules: the settings that are not the usual ones, by name: `keep_accents`.
     """
 
     content: bytes
@@ -37,7 +40,7 @@ class SentencePieceModel(NamedTuple):
     frame: Frame
     ids: np.ndarray
     is_albert: bool
-    keep_accents: bool = False
+    rules: Mapping[str, bool] = {}
 
 
 def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
@@ -54,7 +57,7 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
         pieces = _pieces(content)
     except OSError as error:
         raise CheckpointError(f"cannot read the vocabulary {path}: {error.strerror}") from error
-    except (LookupError, StopIteration, ValueError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path} is not a SentencePiece model that can be read") from error
     if set(_ALBERT_SPECIALS) <= set(pieces):
         pad, unknown, cls, sep, mask = map(pieces.index, _ALBERT_SPECIALS)
@@ -62,17 +65,12 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
         return SentencePieceModel(
             content, pieces, frame, np.arange(len(pieces), dtype=np.int32), True
         )
-    if pieces[:3] == ["<unk>", "<s>", "</s>"] and model_type == "camembert":
-        tokens = [*_CAMEMBERT_SPECIALS, *pieces[1:], _FAIRSEQ_MASK]
-        frame = Frame(5, 6, 1, 3, len(tokens) - 1, separators=2, has_types=False)
-        ids = np.arange(4, len(pieces) + 4, dtype=np.int32)
-        ids[0] = 3
-        return SentencePieceModel(content, tokens, frame, ids, is_albert=False)
     if pieces[:3] == ["<unk>", "<s>", "</s>"]:
-        tokens = [*_FAIRSEQ_SPECIALS, *pieces[3:], _FAIRSEQ_MASK]
-        frame = Frame(0, 2, 1, 3, len(tokens) - 1, separators=2, has_types=False)
-        ids = np.arange(1, len(pieces) + 1, dtype=np.int32)
-        ids[:3] = 3, 0, 2
+        specials, first_ids, ends = _FAIRSEQ["camembert" if model_type == "camembert" else "xlm-r"]
+        tokens = [*specials, *pieces[len(first_ids) :], "<mask>"]
+        frame = Frame(*ends, 1, 3, len(tokens) - 1, separators=2, has_types=False)
+        ids = np.arange(len(pieces), dtype=np.int32) + len(specials) - len(first_ids)
+        ids[: len(first_ids)] = first_ids
         return SentencePieceModel(content, tokens, frame, ids, is_albert=False)
     raise CheckpointError(
         f"{path} is neither ALBERT's SentencePiece model, which has {', '.join(_ALBERT_SPECIALS)}, "
@@ -82,45 +80,19 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
 
 @functools.lru_cache(maxsize=1)  # a start reads a model several times
 def _pieces(content: bytes) -> list[str]:
-    """The pieces of a model in their order.
+    """The pieces of a model in their order; ValueError if it is no such protocol buffer."""
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
-    LookupError, StopIteration and ValueError mean that it is no such protocol buffer.
-    """
-    pieces = [
-        next(str(text, "utf-8") for number, text in _fields(piece) if number == 1)
-        for number, piece in _fields(memoryview(content))
-        if number == 1
-    ]
+    def first_fields(message: bytes) -> Iterator[bytes]:
+        fields = UnknownFieldSet(Empty.FromString(message))
+        return (field.data for field in fields if field.field_number == 1)
+
+    try:
+        pieces = [str(next(first_fields(piece)), "utf-8") for piece in first_fields(content)]
+    except (DecodeError, StopIteration, TypeError) as error:
+        raise ValueError("no pieces") from error
     if not pieces:
         raise ValueError("no pieces")
     return pieces
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The number and the bytes of each field of a protocol buffer."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        if tag & 7 == 2:
-            size, at = _varint(message, at)
-        elif tag & 7 == 0:
-            _, end = _varint(message, at)
-            size = end - at
-        else:
-            size = {1: 8, 5: 4}[tag & 7]
-        if at + size > len(message):
-            raise ValueError("cut off")
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where the bytes after it begin."""
-    number = shift = 0
-    while shift < 70:  # no number has more than ten bytes
-        byte = message[at]
-        number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return number, at
-    raise ValueError("a number without an end")

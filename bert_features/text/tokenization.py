@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.errors import CheckpointError, check_process
-from bert_features.text.frame import OTHER_FRAMES
 from bert_features.text.tokenizer import Pieces, Tokenizer
 from bert_features.text.vocabulary import UNK, ids_of, matchable, read_vocab, warn_of_duplicates
 from bert_features.text.wordpiece import WordPiece
@@ -35,7 +34,7 @@ class FullTokenizer(Tokenizer):
       tokens: the pieces in the order of their ids.
       vocab: piece -> id.
       do_lower_case: as passed.
-      switches: the other arguments that are not BERT's own, by name.
+      switches: the other arguments, by name.
 
     Raises:
       CheckpointError: the vocabulary cannot be read, lacks `[UNK]`, or has a piece that is too
@@ -59,22 +58,17 @@ class FullTokenizer(Tokenizer):
             vocab_file = read_vocab(vocab_file)
         self.tokens = list(vocab_file)
         self.do_lower_case = do_lower_case
-        self.switches: dict[str, Any] = {}
-        if strip_accents not in (None, do_lower_case):
-            self.switches["strip_accents"] = strip_accents
-        if not tokenize_chinese_chars:
-            self.switches["tokenize_chinese_chars"] = False
         self.model_type = model_type
         self.vocab = ids_of(self.tokens)
         if UNK not in self.vocab:
             raise CheckpointError(f"the vocabulary lacks {UNK}; it is not one of BERT's")
         warn_of_duplicates(self.tokens)
         pieces = matchable(self.tokens)
+        rules = {"strip_accents": strip_accents, "tokenize_chinese_chars": tokenize_chinese_chars}
+        self.switches = {"model_type": model_type, **rules}
         matcher = WordPiece(
-            pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case, **self.switches
+            pieces, unknown_id=self.vocab[UNK], do_lower_case=do_lower_case, **rules
         )
-        if model_type in OTHER_FRAMES:
-            self.switches["model_type"] = model_type
         self._ids = _graph_of(matcher.ids)
         self._fast = _graph_of(lambda texts: _flat(*matcher.fast(texts)))
         self._exact = _TracedLater(matcher.exact)

@@ -4,6 +4,7 @@ Of BERT's plain form the pieces are taken alone: transformers 5 and sentence-tra
 `vocab.txt` beside it any more. Others, as byte-level BPE, are for that library itself.
 """
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,6 @@ from typing import Any
 
 from bert_features.errors import CheckpointError
 
-_MISSING = object()
 # BERT's plain form, by the path of a value; None stands for a value that is null, and one that is
 # missing is plain.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -26,24 +26,32 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
-def is_wordpiece(path: Path) -> bool:
-    """Whether a `tokenizer.json` is WordPiece's, or no JSON that can be read."""
+def read_values(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; errors are `parse_values`'s."""
     try:
-        return _kinds(path.read_bytes())[0] in (None, "WordPiece")
-    except (OSError, ValueError, RecursionError):
-        return True  # `parse_values` says what is wrong
+        return parse_values(path.read_bytes(), str(path))
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
 
 
-def has_own_case(path: Path) -> bool:
-    """Whether a `tokenizer.json` that can be read has another normaliser than BERT's, or none."""
-    return bool(_kinds(path.read_bytes())[1] != "BertNormalizer")
+def read_outline(path: Path) -> dict[str, Any]:
+    """A `tokenizer.json` without its pieces; empty if there is none that can be read."""
+    with contextlib.suppress(CheckpointError, OSError):
+        return _outline(path, path.stat().st_mtime_ns)
+    return {}
 
 
-@functools.lru_cache(maxsize=1)  # a start asks several times
-def _kinds(content: bytes) -> tuple[Any, Any]:
-    """The types of the model and of the normaliser."""
-    values = as_object(json.loads(content))
-    return kind_of(values), value_at(values, "normalizer.type", "BertNormalizer")
+@functools.lru_cache(maxsize=1)  # a start asks several times, and XLM-R's file has 17 MB
+def _outline(path: Path, modified: int) -> dict[str, Any]:
+    values = read_values(path)
+    model = as_object(values.get("model")).items()
+    return values | {"model": {k: v for k, v in model if k not in ("vocab", "merges")}}
+
+
+def has_bert_normalizer(values: Mapping[str, Any]) -> bool:
+    """Whether a `tokenizer.json` is WordPiece's with the normaliser of BERT."""
+    normalizer = as_object(values.get("normalizer"))
+    return kind_of(values) == "WordPiece" and normalizer.get("type") == "BertNormalizer"
 
 
 def kind_of(values: Mapping[str, Any]) -> Any:
@@ -53,16 +61,13 @@ def kind_of(values: Mapping[str, Any]) -> Any:
 
 
 def parse_values(text: str | bytes, source: str) -> dict[str, Any]:
-    """The values of a `tokenizer.json`; errors name the source.
-
-    Raises CheckpointError if it is not JSON, or no object.
-    """
+    """The values of a JSON file; CheckpointError if it is not JSON, or no object."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{source} is not JSON that can be read: {error}") from error
     if not isinstance(values, dict):
-        raise CheckpointError(f"{source} is no tokenizer.json: expected a JSON object")
+        raise CheckpointError(f"{source} is not a config file: expected a JSON object")
     return values
 
 
@@ -73,7 +78,7 @@ def parse_pieces(text: str, source: str) -> list[str]:
     strips accents where it lower-cases; ids from 0 without a gap.
     """
     values = parse_values(text, source)
-    lower = value_at(values, "normalizer.lowercase", True)
+    lower = as_object(values.get("normalizer")).get("lowercase", True)
     plain = {**_PLAIN, "normalizer.strip_accents": (None, lower)}
     plain["normalizer.handle_chinese_chars"] = (True,)
     for key, received in differences(values, plain).items():
@@ -88,40 +93,35 @@ def differences(
     values: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]] = _PLAIN
 ) -> dict[str, Any]:
     """The values of a `tokenizer.json` that are not BERT's plain form, by their path."""
-    found = {key: value_at(values, key, _MISSING) for key in plain}
+    found: dict[str, Any] = {}
+    for path in plain:
+        part, key = path.split(".")
+        inner = {"type": None} if values.get(part, 0) is None else as_object(values.get(part))
+        found |= {path: inner[key]} if key in inner else {}
     found["model.type"] = kind_of(values)
-    return {k: v for k, v in found.items() if v is not _MISSING and v not in plain[k]}
+    return {path: value for path, value in found.items() if value not in plain[path]}
 
 
 def pieces_of(values: Mapping[str, Any], source: str) -> list[str]:
-    """The pieces of WordPiece in the order of their ids; raises CheckpointError as above."""
-    ids = _ids(values, source)
-    by_id = {number: piece for piece, number in ids.items()}
-    if len(by_id) != len(ids) or min(by_id) != 0 or max(by_id) != len(ids) - 1:
+    """The pieces in the order of their ids, those that were added too; errors as above."""
+    ids = ids_in(values)
+    for entry in map(as_object, as_list(values.get("added_tokens"))):
+        if isinstance(entry.get("id"), int):
+            ids[str(entry.get("content"))] = entry["id"]
+    if not ids or sorted(ids.values()) != list(range(len(ids))):
         raise CheckpointError(
-            f"{source} has {len(ids)} pieces, whose ids are not 0 to {len(ids) - 1}, each once"
+            f"{source} has no vocabulary of pieces with an id each, but {len(ids)} whose ids are "
+            f"not 0 to {len(ids) - 1}"
         )
-    return [by_id[number] for number in range(len(ids))]
+    return sorted(ids, key=ids.__getitem__)
 
 
-def _ids(values: Mapping[str, Any], source: str) -> dict[str, int]:
-    """Piece -> id, of the model and of what was added to it."""
-    ids = dict(as_object(value_at(values, "model.vocab", None)))
-    added = values.get("added_tokens") or []
-    if isinstance(added, list):
-        ids |= {str(as_object(entry).get("content")): as_object(entry).get("id") for entry in added}
-    if not ids or not all(type(number) is int for number in ids.values()):
-        raise CheckpointError(f"{source} has no vocabulary of pieces with an id each")
-    return ids
-
-
-def value_at(values: Mapping[str, Any], path: str, default: Any) -> Any:
-    """The value at a path such as `model.type`; None within null, a default where it is missing."""
-    first, _, rest = path.partition(".")
-    value = values.get(first, default)
-    if not rest or first not in values:
-        return value
-    return None if value is None else as_object(value).get(rest, default)
+def ids_in(values: Mapping[str, Any]) -> dict[str, int]:
+    """Piece -> id of a `tokenizer.json`, without what was added."""
+    pieces = as_object(values.get("model")).get("vocab")
+    if isinstance(pieces, list):
+        return {str(entry[0]): n for n, entry in enumerate(pieces) if as_list(entry)}
+    return {piece: n for piece, n in as_object(pieces).items() if isinstance(n, int)}
 
 
 def as_object(value: Any) -> dict[str, Any]:

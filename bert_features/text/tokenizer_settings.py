@@ -6,11 +6,11 @@ Importing this imports no framework.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_features.errors import CheckpointError
 from bert_features.text.frame import special_pieces
-from bert_features.text.tokenizer_json import as_list, as_object
+from bert_features.text.tokenizer_json import as_list, as_object, read_values
 from bert_features.text.vocabulary import UNK
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -18,7 +18,7 @@ ADDED, SPECIAL, CODES = "added_tokens.json", "special_tokens_map.json", "bpe.cod
 NAMES = (CONFIG, ADDED, SPECIAL, CODES)
 
 # Classes of transformers that take a tokenizer.json as it is; others set what is stated beside it.
-_GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
+GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 _GENERIC_FAMILIES = ("modernbert",)
 _SWITCH = (None, True, False)
 _ALL = {"truncation_side": (None, "right")}
@@ -28,7 +28,7 @@ _ALL = {"truncation_side": (None, "right")}
 _ALLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
     "wordpiece": {
         "tokenizer_class": (
-            *(None, *_GENERIC, "BertTokenizer", "BertTokenizerLegacy", "DistilBertTokenizer"),
+            *(None, *GENERIC, "BertTokenizer", "BertTokenizerLegacy", "DistilBertTokenizer"),
             *("ElectraTokenizer", "MPNetTokenizer", "ErnieTokenizer"),
         ),
         **dict.fromkeys(("do_basic_tokenize", "strip_accents", "tokenize_chinese_chars"), _SWITCH),
@@ -39,7 +39,7 @@ _ALLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "sentencepiece": {
         "tokenizer_class": (
-            *(None, *_GENERIC, "AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"),
+            *(None, *GENERIC, "AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"),
         ),
         "keep_accents": _SWITCH,
         "add_prefix_space": (None, True),
@@ -58,29 +58,6 @@ _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip")
 
 
-class Beside(NamedTuple):
-    """What lies beside a tokenizer's file.
-
-    Attributes:
-      config: the settings, by name.
-      added: the tokens added to the vocabulary by their text, as a tokenizer.json has them, but
-        `id` may be None, and the family's own alone are `special`.
-    """
-
-    config: dict[str, Any]
-    added: dict[str, dict[str, Any]]
-
-    @property
-    def is_generic(self) -> bool:
-        """Whether the class takes a tokenizer.json as it is."""
-        return self.config.get("tokenizer_class") in _GENERIC
-
-    @property
-    def others(self) -> list[str]:
-        """The added tokens that are not the family's own."""
-        return [content for content, entry in self.added.items() if not entry["special"]]
-
-
 def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     """The settings in a folder that count; `tokenizer_class` comes without `Fast`.
 
@@ -92,64 +69,62 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     if name is None and (folder / CODES).is_file():
         name = f"a class that reads {CODES}"
     config["tokenizer_class"] = name if name is None else str(name).removesuffix("Fast")
-    if model_type in _GENERIC_FAMILIES or config["tokenizer_class"] in _GENERIC:
-        config["tokenizer_class"] = _GENERIC[0]
+    if model_type in _GENERIC_FAMILIES or config["tokenizer_class"] in GENERIC:
+        config["tokenizer_class"] = GENERIC[0]
         if (folder / TOKENIZER).is_file():
             return {n: v for n, v in config.items() if v is not None and not isinstance(v, bool)}
     return config
 
 
-def read_beside(path: Path, model_type: str, values: Mapping[str, Any]) -> Beside:
-    """Reads what lies beside a tokenizer's file, with what `values`, a tokenizer.json, adds.
+def read_added(
+    path: Path, config: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The tokens added to a vocabulary by their text, those of `values`, a tokenizer.json, too.
 
-    Raises CheckpointError if a file is damaged.
+    They are as there, but the family's own alone are `special`, and an `id` may be None. Raises
+    CheckpointError if a file is damaged.
     """
-    config, stated, named = (
-        read_config(path.parent, model_type),
-        *(_read(path.parent / name) for name in (CONFIG, SPECIAL)),
-    )
-    decoder = stated.get("added_tokens_decoder")
     try:
         own = OWN | {_content(config.get(name)) for name in _NAMED}
+        stated, named, numbers = (_read(path.parent / name) for name in (CONFIG, SPECIAL, ADDED))
+        decoder = stated.get("added_tokens_decoder")
         extra, more = (
             [_content(token) for key in _EXTRA for token in as_list(each.get(key))]
             for each in (stated, named)
         )
-        # Of equal ones the last counts.
         entries = [
             *({"content": token, "id": None, "special": True} for token in (*extra, *more)),
             *(
-                {"content": token, "id": number, "normalized": token not in extra}
-                for token, number in _read(path.parent / ADDED).items()
-                if decoder is None
+                {"content": token, "id": number, "special": token in extra}
+                for token, number in (numbers if decoder is None else {}).items()
             ),
             *as_list(values.get("added_tokens")),
             *(entry | {"id": int(number)} for number, entry in as_object(decoder).items()),
         ]
-        made: list[dict[str, Any]] = [
-            {
-                "id": entry["id"] if entry["id"] is None else int(entry["id"]),
-                "content": str(entry["content"]),
-                "special": entry["content"] in own,
-                "normalized": bool(entry.get("normalized", not entry.get("special"))),
-                **{flag: bool(entry.get(flag)) for flag in _FLAGS},
-            }
-            for entry in entries
-            if entry["id"] is not None or entry["content"] not in own
-        ]
+        made = {}  # of equal ones the last counts
+        for entry in entries:
+            content, number = str(entry["content"]), entry["id"]
+            if number is not None or content not in own:
+                made[content] = {
+                    "id": number if number is None else int(number),
+                    "content": content,
+                    "special": content in own,
+                    "normalized": bool(entry.get("normalized", not entry.get("special"))),
+                    **{flag: bool(entry.get(flag)) for flag in _FLAGS},
+                }
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"an added token beside {path} has no text and id") from error
-    return Beside(config, {entry["content"]: entry for entry in made})
+    return made
 
 
-def check(beside: Beside, kind: str, path: Path, model_type: str = "") -> None:
+def check(config: Mapping[str, Any], kind: str, path: Path, model_type: str = "") -> None:
     """Refuses a setting that is not followed, by its name; raises CheckpointError."""
     allowed = _ALLOWED[kind]
     if kind == "wordpiece":
         first, last, *_ = special_pieces(model_type)
         allowed = allowed | {"cls_token": (None, first), "sep_token": (None, last)}
     for key, values in allowed.items():
-        value = beside.config.get(key)
+        value = config.get(key)
         value = _content(value) if key.endswith("_token") else value
         if value not in values:
             shown = ", ".join(dict.fromkeys(json.dumps(one) for one in values))
@@ -159,20 +134,12 @@ def check(beside: Beside, kind: str, path: Path, model_type: str = "") -> None:
             )
 
 
-def with_ids(beside: Beside, ids: Mapping[str, int], path: Path, gap: int) -> list[dict[str, Any]]:
-    """The added tokens in the order of their ids: of the vocabulary, as stated, or the next.
-
-    Raises CheckpointError if more than `gap` ids are left out before one.
-    """
+def with_ids(added: Mapping[str, dict[str, Any]], ids: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The added tokens in the order of their ids: of the vocabulary, as stated, or the next."""
     made, following = [], max(ids.values(), default=-1) + 1
-    for entry in sorted(beside.added.values(), key=lambda e: (e["id"] is None, e["id"])):
+    for entry in sorted(added.values(), key=lambda e: (e["id"] is None, e["id"])):
         number = ids.get(entry["content"], entry["id"])
         number = following if number is None else number
-        if number > following + gap:
-            raise CheckpointError(
-                f"{path}: the added token {entry['content']!r} has id {number}, but the ids before "
-                f"it end at {following - 1}; allowed: ids without gaps"
-            )
         following = max(following, number + 1)
         made.append({**entry, "id": number})
     return made
@@ -183,11 +150,4 @@ def _content(value: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no file."""
-    try:
-        values = json.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON that can be read: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a config file: expected a JSON object")
-    return values
+    return read_values(path) if path.is_file() else {}

@@ -151,13 +151,12 @@ def _characters() -> list[tuple[int, str, str]]:
 
 @functools.cache
 def table(
-    name: Literal["properties", "combining_classes", "lower_case", "white_space"],
+    name: Literal["properties", "combining_classes", "white_space"],
 ) -> TwoStageTable:
     """A property of every code point, by this Python's Unicode data.
 
     `properties` has the bits above and `combining_classes` the canonical combining class, uint8.
-    `lower_case` is the lower-case letter minus the code point, int32; 0 where that is several, and
-    for a Σ. `white_space` is whether str.split() splits there, uint8.
+    `white_space` is whether str.split() splits there, uint8.
     """
     return _table(name)
 
@@ -195,7 +194,6 @@ def _make_arrays() -> bytes:
         "properties": _make_properties(),
         "combining_classes": _make_table(unicodedata.combining, np.uint8),
         "white_space": _make_table(str.isspace, np.uint8),
-        "lower_case": _make_table(_lower_delta, np.int32),
     }
     arrays = {}
     for change, function in _CHANGES.items():
@@ -222,11 +220,6 @@ def _make_table(value: Callable[[str], int], dtype: type[np.generic]) -> TwoStag
     for code, char, _ in _characters():
         values[code] = value(char)
     return TwoStageTable.compress(values)
-
-
-def _lower_delta(char: str) -> int:
-    lower = char.lower()
-    return ord(lower) - ord(char) if len(lower) == 1 and char != chr(CAPITAL_SIGMA) else 0
 
 
 _CHANGES: dict[str, Callable[[str], str]] = {

@@ -2,7 +2,6 @@
 
 import collections
 import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,14 +56,6 @@ def parse_vocab(content: bytes, path: str | Path) -> list[str]:
     if Path(path).suffix == ".json":
         return parse_pieces(text, str(path))
     return [line.strip() for line in text.rstrip().split("\n")]
-
-
-def write_vocab(source: Path, target: Path) -> None:
-    """Writes a vocabulary as a `vocab.txt`: a copy of one, or the pieces of a `tokenizer.json`."""
-    if source.suffix == ".json":
-        target.write_bytes("".join(f"{piece}\n" for piece in read_vocab(source)).encode("utf-8"))
-    else:
-        shutil.copyfile(source, target)
 
 
 def ids_of(tokens: Sequence[str]) -> dict[str, int]:

@@ -11,6 +11,7 @@ Shape legend: `B` texts, `C` characters of the whole batch, `W` words, `P` piece
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -48,26 +49,17 @@ class WordPiece:
       pieces: the pieces in the order of their ids; one that no text may match begins with a blank.
       unknown_id: the id of [UNK].
       do_lower_case: whether to lower-case.
-      strip_accents: whether to strip accents; by default where it lower-cases.
-      tokenize_chinese_chars: whether each Chinese character is a word.
+      **rules: further arguments of `find_words`.
     """
 
     def __init__(
-        self,
-        pieces: Sequence[str],
-        *,
-        unknown_id: int,
-        do_lower_case: bool,
-        strip_accents: bool | None = None,
-        tokenize_chinese_chars: bool = True,
+        self, pieces: Sequence[str], *, unknown_id: int, do_lower_case: bool, **rules: Any
     ) -> None:
         self._unknown_id = unknown_id
-        self._strips = do_lower_case if strip_accents is None else strip_accents
-        self._words = functools.partial(
-            find_words,
-            do_lower_case=do_lower_case,
-            strip_accents=strip_accents,
-            tokenize_chinese_chars=tokenize_chinese_chars,
+        strips = rules.get("strip_accents")
+        self._strips = do_lower_case if strips is None else strips
+        self._words: Callable[[Characters], Words] = functools.partial(
+            find_words, do_lower_case=do_lower_case, **rules
         )
         # The fast way has one switch for case and accents; in ASCII there are no accents.
         self._fast_text = _FAST_TEXT if self._strips == do_lower_case else _ASCII_TEXT

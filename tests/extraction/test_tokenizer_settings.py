@@ -18,6 +18,7 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.description import describe_output
 from bert_features.extraction.losses import warn
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of
+from tests import families
 from tests.cli.command_line import run
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -66,6 +67,14 @@ def test_switches_are_in_layers_exports_and_copies(accented, tmp_path):
     file = read_tokenizer(Path(root.vocab_file.asset_path.numpy().decode()))
     assert rules_of(file, True) == rules_of(read_tokenizer(checkpoint.vocab_file), True)
     assert root.tokenizer_config.asset_path.numpy().endswith(b"tokenizer_config.json")
+
+
+def test_a_layer_of_texts_has_the_frame_of_its_family(tmp_path):
+    folder = families.folder("mpnet", tmp_path)
+    layer = BertTextInput.from_checkpoint(folder, max_seq_length=8)
+    frame = make_tokenizer(find_checkpoint(folder)).frame
+    assert (frame.separators, frame.has_types) == (2, False)
+    assert BertTextInput.from_config(layer.get_config()).tokenizer.frame == frame
 
 
 def test_added_tokens_are_tokens_and_words(marked, tmp_path):

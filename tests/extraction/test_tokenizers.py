@@ -8,6 +8,8 @@ import sys
 
 import numpy as np
 import pytest
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from bert_features import FeatureExtractor, export_savedmodel, extract, load_export
@@ -25,7 +27,6 @@ from bert_features.layers.text_input import BertTextInput
 from bert_features.neighbors.queries import _token_vector
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import config_to_serve
-from bert_features.text.sentencepiece_model import _fields
 from bert_features.text.tokenizer_files import read_tokenizer
 from tests.cli.command_line import run
 from tests.family_tokenizers import DATA, FILES, golden
@@ -139,15 +140,17 @@ def test_a_special_token_that_is_typed_is_text_in_a_tokenizer_json_too(family_fi
     assert made.encode_ids(values["typed"]) == values["typed_ids"]
 
 
+def fields_of(message, number):
+    """The values of the fields of a protocol buffer with a number."""
+    fields = UnknownFieldSet(Empty.FromString(message))
+    return [field.data for field in fields if field.field_number == number]
+
+
 def write_unigram(source, tokens, path):
     """The tokenizer.json of an XLM-R, as transformers makes it, without normalisation."""
-    scores = [
-        next(
-            (struct.unpack("<f", value)[0] for number, value in _fields(piece) if number == 2), 0.0
-        )
-        for number, piece in _fields(memoryview(source.read_bytes()))
-        if number == 1
-    ]
+    pieces = fields_of(source.read_bytes(), 1)
+    bits = [next(iter(fields_of(piece, 2)), 0) for piece in pieces]
+    scores = [struct.unpack("<f", struct.pack("<I", each))[0] for each in bits]
     vocab = list(zip(tokens, [0.0, *scores, 0.0], strict=True))
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=3))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

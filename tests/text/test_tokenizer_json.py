@@ -6,7 +6,7 @@ import pytest
 from tokenizers import BertWordPieceTokenizer
 
 from bert_features.errors import CheckpointError
-from bert_features.text.vocabulary import read_vocab, write_vocab
+from bert_features.text.vocabulary import read_vocab
 from tests.toy import TOY_VOCAB
 
 
@@ -25,9 +25,6 @@ def test_the_pieces_come_in_the_order_of_their_ids(written):
     values["model"]["vocab"] = dict(reversed(vocab.items()))  # the order in the file says nothing
     written.write_text(json.dumps(values))
     assert read_vocab(written) == TOY_VOCAB
-    target = written.with_name("copy.txt")
-    write_vocab(written, target)
-    assert read_vocab(target) == TOY_VOCAB
 
 
 def test_added_pieces_have_their_place(written):

@@ -8,9 +8,9 @@ import pytest
 
 from bert_features.checkpoints.tokenizer import tokenizer_of
 from bert_features.errors import CheckpointError
+from bert_features.text.json_model import JsonModel
 from bert_features.text.tokenizer_files import (
     NAMES,
-    in_graph,
     read_tokenizer,
     rules_of,
     write_tokenizer,
@@ -76,8 +76,8 @@ def test_a_copy_gives_the_same(name, tmp_path):
     assert target == _path(tmp_path / "b")
     copy = read_tokenizer(target, case.model_type)
     assert (copy.tokens, copy.frame) == (file.tokens, file.frame)
-    assert in_graph(copy) is in_graph(file)
-    if not in_graph(file):
+    assert type(copy) is type(file)
+    if isinstance(file, JsonModel):
         assert tokenizer_of(copy, case.lower).encode_ids(case.texts) == EXPECTED[name]["ids"]
     else:
         assert rules_of(copy, case.lower) == rules_of(file, case.lower)
@@ -211,9 +211,9 @@ HOSTILE = [
     ({"model__dropout": 0.5}, "model.dropout is 0.5"),
     ({"added_tokens": [{"content": "x"}]}, "has no text and id"),
     ({"added_tokens": [added(2**31, "[x]")]}, r"'\[x\]' has id 2147483648, but the ids"),
-    ({"added_tokens": [added(2**40, "[x]")]}, r"'\[x\]' has id 1099511627776, but the ids"),
+    ({"added_tokens": [added(2**40, "[x]")]}, "no tokenizer that can be read"),
     ({"post_processor": template("[CLS]:0", "[CLS]:0")}, "no tokenizer|post-processor"),
-    ({"model": None}, "has 30 pieces, whose ids are not"),
+    ({"model": None}, "no tokenizer that can be read"),
 ]
 
 
