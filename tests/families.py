@@ -36,9 +36,16 @@ def weights(name):
 
 
 def vocabulary(name):
-    """A vocabulary of WordPiece with the special tokens of a family: MPNet's has BERT's too."""
-    own = ["<s>", "<pad>", "</s>", "<mask>"] if name == "mpnet" else []
-    return "\n".join([*TOY_VOCAB[: len(TOY_VOCAB) - len(own)], *own]) + "\n"
+    """A vocabulary of WordPiece with the special tokens of a family: MPNet's has BERT's too.
+
+    The padding is where the family has it.
+    """
+    pieces = list(TOY_VOCAB)
+    if name == "mpnet":
+        pieces = ["<s>", "<pad>", "</s>", *pieces[:-4], "<mask>"]
+    if name == "roberta":
+        pieces[:2] = pieces[1::-1]
+    return "\n".join(pieces) + "\n"
 
 
 def folder(name, root):

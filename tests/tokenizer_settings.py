@@ -101,6 +101,11 @@ def _files() -> dict[str, bytes]:
         return {m.name: archive.extractfile(m).read() for m in archive.getmembers()}  # type: ignore
 
 
+def family_file(name: str) -> bytes:
+    """One of the small tokenizers of the families."""
+    return _files()[name]
+
+
 def _config(**values: Any) -> dict[str, Any]:
     return {"tokenizer_config.json": values}
 

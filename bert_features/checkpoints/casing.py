@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert_features.checkpoints.weight_readers import WeightFiles, damage_is_an_error
 from bert_features.text.tokenizer_files import keeps_case, read_pieces
-from bert_features.text.tokenizer_json import as_object, read_outline
+from bert_features.text.tokenizer_json import bert_normalizer, read_outline
 from bert_features.text.tokenizer_settings import CONFIG, TOKENIZER, read_config
 
 # The prefixes of google-research/bert's published names, whose casing its tokenization.py knows
@@ -46,9 +46,8 @@ def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bo
     if isinstance(lower, bool):
         return lower, f"do_lower_case is {str(lower).lower()} in {CONFIG}"
     tokenizer = vocab if vocab is not None and vocab.suffix == ".json" else root / TOKENIZER
-    normalizer = as_object(read_outline(tokenizer).get("normalizer"))
-    lower = normalizer.get("lowercase")
-    if isinstance(lower, bool) and normalizer.get("type") == "BertNormalizer":
+    lower = bert_normalizer(read_outline(tokenizer)).get("lowercase")
+    if isinstance(lower, bool):
         return lower, f"normalizer.lowercase is {str(lower).lower()} in {tokenizer.name}"
     if weights.kind == "tf2" and weights.in_saved_model:
         lower = _stored_casing(weights)

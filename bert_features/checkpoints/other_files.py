@@ -7,8 +7,8 @@ from pathlib import Path
 from bert_features.errors import CheckpointError
 
 CONVERT = (
-    "If you trust it, convert it once with transformers: "
-    "AutoModel.from_pretrained(DIR).save_pretrained(OUT, safe_serialization=True)"
+    "If you trust it, load it once by the program that wrote it, and write the weights alone: "
+    "torch.save(model.state_dict(), 'pytorch_model.bin')"
 )
 _ORIGIN = "pass the model that it was made from"
 _ADAPTER = re.compile(r"adapter_(model\.(safetensors|bin)|config\.json)")

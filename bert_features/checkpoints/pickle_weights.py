@@ -35,7 +35,7 @@ _MAX_SHARING = 4
 _MAX_DIMENSIONS = 8
 _MAGIC = 0x1950A86A20F9469CFC6C
 # Keys under which training loops keep the state dict, beside other things.
-_WRAPPERS = ("state_dict", "model_state_dict", "model")
+_WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "module", "net")
 
 
 class _RefusedError(Exception):

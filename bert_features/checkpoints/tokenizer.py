@@ -53,6 +53,12 @@ def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> No
             f"the vocabulary {path} has {len(tokens)} pieces, but the checkpoint's embedding table "
             f"has {rows} rows; pass the {Path(path).name} that belongs to it"
         )
+    padding = config.pad_token_id
+    if config.position_offset and padding is not None and padding != file.frame.pad_id:
+        raise CheckpointError(
+            f"pad_token_id is {padding} in the checkpoint's config, and the padding of {path} is "
+            f"{file.frame.pad_id}; this family counts positions by it: correct pad_token_id"
+        )
     if len(tokens) < rows:
         _report_spare_rows(str(path), rows - len(tokens))
 
@@ -128,6 +134,6 @@ def tokenizer_of(
         tokenizer = FullTokenizer(
             file.tokens, do_lower_case, model_type=file.model_type, **file.rules
         )
-    if config is not None and config.type_vocab_size < 2:
+    if not file.frame.has_types or (config is not None and config.type_vocab_size < 2):
         tokenizer.frame = replace(tokenizer.frame, has_types=False)
     return tokenizer

@@ -125,7 +125,7 @@ class BertTextInput(keras.layers.Layer):
         trained = found.sentence_transformers
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))
-        settings.setdefault("has_types", found.config.type_vocab_size > 1)
+        settings.setdefault("has_types", file.has_types and found.config.type_vocab_size > 1)
         switches = {"model_type": file.model_type, **file.rules}
         layer = cls(file.tokens, do_lower_case=lower_cases, switches=switches, **settings)
         if layer.max_seq_length > positions:

@@ -214,8 +214,7 @@ def _frame(tokenizer: Any, path: Path) -> Frame:
     if not re.fullmatch("sa+s", kinds[0]) or match is None or seps != {two.ids[0], two.ids[-1]}:
         raise CheckpointError(
             f"{path}: its post-processor does not put one token before a text and one behind it, "
-            "as [CLS] and [SEP]; write it again by transformers: "
-            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+            "as [CLS] and [SEP]; make the ids with transformers and pass those"
         )
 
     def find(*names: str) -> int | None:

@@ -6,7 +6,8 @@ Importing this imports no framework.
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ NAMES = (
 )
 # Beside vocab.json, in the first files of RoBERTa.
 MERGES = "merges.txt"
+TYPES = "token_type_ids"
 
 
 class WordPieceFile(NamedTuple):
@@ -59,16 +61,19 @@ class WordPieceFile(NamedTuple):
       tokens: the pieces in the order of their ids.
       model_type: the model's type, which decides about the frame.
       rules: the arguments of `FullTokenizer` that are stated and are not BERT's own.
+      has_types: whether the tokens of a second text have type 1, where the family has types.
     """
 
     tokens: list[str]
     model_type: str = ""
     rules: Mapping[str, bool] = {}
+    has_types: bool = True
 
     @property
     def frame(self) -> Frame:
         """The special tokens; a CheckpointError if the first or the last is missing."""
-        return Frame.of_wordpiece(ids_of(self.tokens), self.model_type)
+        frame = Frame.of_wordpiece(ids_of(self.tokens), self.model_type)
+        return replace(frame, has_types=frame.has_types and self.has_types)
 
 
 TokenizerFile = WordPieceFile | SentencePieceModel | JsonModel
@@ -77,7 +82,9 @@ TokenizerFile = WordPieceFile | SentencePieceModel | JsonModel
 def rules_of(file: TokenizerFile, do_lower_case: bool | None) -> dict[str, str]:
     """The settings of a tokenizer's files that are not the usual ones of its kind, by name."""
     usual = ("strip_accents", do_lower_case)
-    return {name: json.dumps(v) for name, v in file.rules.items() if (name, v) != usual}
+    typed = file.has_types if isinstance(file, WordPieceFile) else True
+    rules = dict(file.rules) | ({} if typed else {"token_type_ids": None})
+    return {name: json.dumps(v) for name, v in rules.items() if (name, v) != usual}
 
 
 def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
@@ -91,23 +98,34 @@ def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
       MissingExtraError: the `tokenizers` library has to run it, and is not installed.
     """
     path = _used(path)
+    read: Callable[[Path, str], TokenizerFile] = _read_json
     if path.suffix == ".model":
-        return _read_sentencepiece(path, model_type)
-    if path.suffix != ".json" or kind_of(read_outline(path)) == "WordPiece":
-        return _read_wordpiece(path, model_type)
-    return _read_json(path, model_type)
+        read = _read_sentencepiece
+    elif path.suffix != ".json" or kind_of(read_outline(path)) == "WordPiece":
+        read = _read_wordpiece
+    file = read(path, model_type)
+    inputs = read_config(path.parent, model_type).get("model_input_names")
+    if not isinstance(inputs, list) or TYPES in inputs:
+        return file
+    if isinstance(file, WordPieceFile):
+        return file._replace(has_types=False)
+    rules = {**file.rules, TYPES: None}
+    return file._replace(frame=replace(file.frame, has_types=False), rules=rules)
 
 
 def _used(path: Path) -> Path:
-    """The tokenizer.json beside a SentencePiece model to which tokens were added; else the file."""
+    """The tokenizer.json beside a SentencePiece model, if it counts; else the file.
+
+    It counts where tokens were added, or the class takes a tokenizer.json as it is.
+    """
     other = path.with_name(TOKENIZER)
     if path.suffix != ".model" or not other.is_file():
         return path
     config = read_config(path.parent)
     added = read_added(path, config, read_outline(other))
     others = {token for token, entry in added.items() if not entry["special"]}
-    unprefixed = config.get("add_prefix_space") is False
-    return other if unprefixed or others - {*read_model(path).tokens} else path
+    counts = config["tokenizer_class"] in GENERIC or config.get("add_prefix_space") is False
+    return other if counts or others - {*read_model(path).tokens} else path
 
 
 def keeps_case(path: Path) -> bool:
@@ -133,9 +151,11 @@ def write_tokenizer(
     is known. Returns the path of the first.
     """
     file = read_tokenizer(source, model_type)
-    config = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
+    config: dict[str, Any] = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
     if not isinstance(file, JsonModel):
         config |= file.rules
+    if TYPES in rules_of(file, do_lower_case):
+        config["model_input_names"] = ["input_ids", "attention_mask"]
     if config:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     target = folder / TOKENIZER
@@ -203,8 +223,18 @@ def _parts(path: Path) -> tuple[dict[str, Any], list[str]]:
     if path.suffix == ".json":
         values = read_values(path)
         return values, pieces_of(values, str(path))
-    values, tokens = read_outline(path.with_name(TOKENIZER)), read_vocab(path)
-    return wordpiece_values(values if kind_of(values) == "WordPiece" else {}, tokens), tokens
+    other, tokens = path.with_name(TOKENIZER), read_vocab(path)
+    values = read_outline(other)
+    if kind_of(values) != "WordPiece":
+        return wordpiece_values({}, tokens), tokens
+    ids = ids_of(tokens)
+    for piece, number in ids_in(read_values(other)).items():
+        if ids.get(piece, number) != number:
+            raise CheckpointError(
+                f"{path} and {other.name} beside it are of different tokenizers: {piece!r} has id "
+                f"{ids[piece]} in the first and {number} in the second; remove the wrong one"
+            )
+    return wordpiece_values(values, tokens), tokens
 
 
 def _is_framed(
@@ -232,7 +262,7 @@ def _read_json(path: Path, model_type: str) -> JsonModel:
     merges = path.with_name(MERGES) if path.name == "vocab.json" else None
     values = read_values(path) if merges is None else merges_values(path, merges)
     config = read_config(path.parent, model_type)
-    check(config, "json", path)
+    check(config, "json" if merges is None else "merges", path)
     changes, made = {}, dict(values)
     prefix = config.get("add_prefix_space")
     if prefix is not None:

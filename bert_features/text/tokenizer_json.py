@@ -54,6 +54,13 @@ def has_bert_normalizer(values: Mapping[str, Any]) -> bool:
     return kind_of(values) == "WordPiece" and normalizer.get("type") == "BertNormalizer"
 
 
+def bert_normalizer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The normaliser of BERT of a `tokenizer.json`, alone or in a sequence; empty without one."""
+    own = as_object(values.get("normalizer"))
+    parts = [own, *map(as_object, as_list(own.get("normalizers")))]
+    return next((part for part in parts if part.get("type") == "BertNormalizer"), {})
+
+
 def kind_of(values: Mapping[str, Any]) -> Any:
     """The kind of the model; older files of WordPiece do not name it."""
     model = as_object(values.get("model"))

@@ -47,6 +47,11 @@ _ALLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
         **_ALL,
     },
     "json": {"add_prefix_space": _SWITCH, **_ALL},
+    "merges": {
+        "tokenizer_class": (None, *GENERIC, "RobertaTokenizer"),
+        "add_prefix_space": _SWITCH,
+        **_ALL,
+    },
 }
 # Tokens of the families themselves: where a text has them they are text, as in their first code.
 _NAMED = [f"{name}_token" for name in ("cls", "sep", "pad", "unk", "mask", "bos", "eos")]
@@ -67,7 +72,7 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     config = _read(folder / SPECIAL) | _read(folder / CONFIG)
     name = config.get("tokenizer_class") or _read(folder / "config.json").get("tokenizer_class")
     if name is None and (folder / CODES).is_file():
-        name = f"a class that reads {CODES}"
+        name = "BertweetTokenizer"  # or PhobertTokenizer: nothing else has such a file
     config["tokenizer_class"] = name if name is None else str(name).removesuffix("Fast")
     if model_type in _GENERIC_FAMILIES or config["tokenizer_class"] in GENERIC:
         config["tokenizer_class"] = GENERIC[0]

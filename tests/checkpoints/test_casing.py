@@ -53,12 +53,15 @@ def test_a_casing_that_contradicts_the_folders_name(tf1, tmp_path, name, lower):
         check_casing(found, not lower)
 
 
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("lower", [True, False])
-def test_tokenizer_json_tells_the_casing_after_the_tokenizer_config(tf1, tmp_path, lower):
+def test_tokenizer_json_tells_the_casing_after_the_tokenizer_config(tf1, tmp_path, lower, alone):
     name = "bert-base-cased" if lower else "bert-base-uncased"
     folder = shutil.copytree(tf1, tmp_path / name)
     normalizer = {"type": "BertNormalizer", "lowercase": lower}
-    (folder / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer}))
+    parts = {"type": "Sequence", "normalizers": [{"type": "Strip"}, normalizer]}
+    values = {"normalizer": normalizer if alone else parts}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
     found = find_checkpoint(folder)
     assert found.do_lower_case is lower
     stated = str(lower).lower()

@@ -116,3 +116,13 @@ def test_a_vocabulary_that_is_not_the_checkpoints():
         check_vocab(WordPieceFile([*TOY_VOCAB, "more"]), TOY, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
         check_vocab(WordPieceFile(["[UNK]", "[CLS]"]), TOY, "vocab.txt")
+
+
+def test_positions_that_are_counted_by_another_token():
+    roberta = TOY.model_copy(
+        update={"model_type": "roberta", "position_offset": 2, "pad_token_id": 1}
+    )
+    swapped = [TOY_VOCAB[1], TOY_VOCAB[0], *TOY_VOCAB[2:]]
+    check_vocab(WordPieceFile(swapped), roberta, "vocab.txt")
+    with pytest.raises(CheckpointError, match=r"pad_token_id is 1 in .* of vocab.txt is 0"):
+        check_vocab(WordPieceFile(TOY_VOCAB), roberta, "vocab.txt")

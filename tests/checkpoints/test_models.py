@@ -83,7 +83,7 @@ KINDS = {
         {},
         "WordPieceFile",
     ),
-    "tweets": ("roberta", {"bpe.codes": "a b 1\n"}, {}, "?bpe.codes"),
+    "tweets": ("roberta", {"bpe.codes": "a b 1\n"}, {}, "?BertweetTokenizer"),
     "ELECTRA": ("electra", {}, {}, "WordPieceFile"),
     "ALBERT": ("albert", {}, {"rows": ROWS}, "SentencePieceModel"),
     "DistilBERT": ("distilbert", config(sinusoidal_pos_embds=False), {}, "WordPieceFile"),

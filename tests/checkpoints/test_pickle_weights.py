@@ -275,7 +275,7 @@ def test_crafted_pickles_run_nothing(tmp_path):
             torch.called("os system", torch.text("true")),
             "asks for 'os.system', which weights do no",
         ),
-        (b"\x8c\2os\x8c\6system\x93", r"'os\.system', .* not read\. If you trust it, convert it"),
+        (b"\x8c\2os\x8c\6system\x93", r"'os\.system', .* not read\. If you trust it, load it"),
         (b"(ios\nsystem\n", "asks for the instruction INST, which weights do not need"),
         (torch.tensor(STORAGE, [5], [1]), "a tensor does not lie in its storage of 4 elements"),
         (torch.mapping({"epoch": b"K\1"}), "holds 'epoch', which is no tensor"),

@@ -23,12 +23,15 @@ from tests.tokenizer_settings import (
     REFERENCE,
     SIZE,
     added,
+    family_file,
     template,
     wordpiece,
     write,
 )
 
 VOCAB = {"vocab.txt": "".join(f"{piece}\n" for piece in PIECES)}
+BYTE_LEVEL = CASES["add_prefix_space"].files
+BYTE_LEVEL = {name: BYTE_LEVEL[name] for name in ("vocab.json", "merges.txt")}
 EXPECTED = json.loads(REFERENCE.read_text())
 
 
@@ -145,7 +148,19 @@ def test_what_is_not_followed_is_named(files, message, tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (VOCAB | {"bpe.codes": "a b"}, "a class that reads bpe.codes"),
+        (VOCAB | {"bpe.codes": "a b"}, "BertweetTokenizer"),
+        (
+            BYTE_LEVEL | {"tokenizer_config.json": {"tokenizer_class": "HerbertTokenizerFast"}},
+            'tokenizer_class is "HerbertTokenizer"',
+        ),
+        (BYTE_LEVEL | {"config.json": {"tokenizer_class": "GPT2Tokenizer"}}, "GPT2Tokenizer"),
+        (
+            {
+                "vocab.txt": "\n".join([*PIECES[:-2], *PIECES[:-3:-1]]),
+                "tokenizer.json": wordpiece(),
+            },
+            f"different tokenizers: '{PIECES[-2]}' has id {SIZE - 1} in the first and {SIZE - 2}",
+        ),
         (VOCAB | {"added_tokens.json": {"x": 2**32 - 1}}, "'x' has id 4294967295, but the"),
         (VOCAB | {"added_tokens.json": "[" * 100_000}, "added_tokens.json is not JSON"),
         (VOCAB | {"tokenizer_config.json": "[]"}, "tokenizer_config.json is not a config file"),
@@ -269,3 +284,33 @@ def test_tokens_added_to_a_sentencepiece_model_are_those_of_tokenizer_json(famil
     file = _read({"tokenizer.json": values}, tmp_path)
     assert file.tokens[count] == "[E1]"
     assert ids_of(file.tokens)["[E1]"] == tokenizer_of(file, False).encode_ids(["[E1]"])[0][0]
+
+
+@pytest.mark.parametrize("files", [VOCAB, VOCAB | {"added_tokens.json": {"[Q]": SIZE}}])
+def test_a_tokenizer_whose_inputs_are_without_types(files, tmp_path):
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    file = _read(files | {"tokenizer_config.json": inputs}, tmp_path)
+    assert not file.frame.has_types
+    assert not tokenizer_of(file, True).frame.has_types
+    assert "token_type_ids" in rules_of(file, True)
+    (tmp_path / "copy").mkdir()
+    copy = write_tokenizer(_path(tmp_path), tmp_path / "copy", "bert", True)
+    assert not read_tokenizer(copy, "bert").frame.has_types
+
+
+@pytest.mark.parametrize(
+    ("tokenizer_class", "counts"),
+    [
+        ("PreTrainedTokenizerFast", True),
+        ("TokenizersBackend", True),
+        ("XLMRobertaTokenizer", False),
+    ],
+)
+def test_a_tokenizer_json_beside_a_sentencepiece_model(tokenizer_class, counts, tmp_path):
+    files = {
+        "sentencepiece.bpe.model": family_file("xlm_roberta/sentencepiece.bpe.model"),
+        "tokenizer.json": CASES["ModernBERT with markers"].files["tokenizer.json"],
+        "tokenizer_config.json": {"tokenizer_class": tokenizer_class},
+    }
+    files["tokenizer.json"] = files["tokenizer.json"] | {"added_tokens": []}
+    assert isinstance(_read(files, tmp_path, "xlm-roberta"), JsonModel) is counts
