@@ -7,8 +7,6 @@ import functools
 import importlib.metadata
 from typing import Any
 
-import numpy as np
-
 from bert_features.errors import ConfigError
 
 # Without these fusions 0.10.2 and 0.11.0 are right. As an option of a compilation, not in
@@ -45,6 +43,7 @@ def computes_right(device: Any, options: dict[str, str] | None = None) -> bool:
     """Whether a program of the kind that is known to go wrong is right, in some 0.3 s."""
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     def lengths(rows: Any) -> Any:
         return jax.vmap(lambda row: jnp.square(jnp.eye(3) @ row).sum())(rows)
