@@ -22,7 +22,7 @@ from bert_features.batches.bucketing import (
     resolve_buckets,
 )
 from bert_features.batches.long_text import LongText
-from bert_features.batches.masks import tokenize_units
+from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.rows import Layout
 from bert_features.batches.scoring import rows_to_score
 from bert_features.batches.segments import Rows

@@ -91,7 +91,7 @@ def _is_whole(path: str, format: str | None, processes: int | None, *, debug: bo
 def _repair(path: str, processes: int) -> None:
     """Repairs a features folder, and prints which shards; files are left alone."""
     from bert_features.corpus.inputs import name_some
-    from bert_features.corpus.repair import repair
+    from bert_features.corpus.job import repair
     from bert_features.formats import folder_of
 
     folder = folder_of(path)

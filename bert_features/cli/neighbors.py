@@ -108,8 +108,7 @@ def neighbors(
     The text goes through the checkpoint and settings that the file records.
     """
     from bert_features.formats import read_features
-    from bert_features.neighbors.nearest import nearest, vectors_of_ids
-    from bert_features.neighbors.texts import check_inputs, find_texts
+    from bert_features.neighbors.nearest import check_inputs, find_texts, nearest, vectors_of_ids
 
     if query and query_id:
         raise ConfigError("--query and --query-id are both set; leave one of them out")

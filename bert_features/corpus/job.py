@@ -1,4 +1,4 @@
-"""extract(): the job, into a file or into a folder of shards.
+"""extract(): the job, into a file or into a folder of shards; and the repair of such a folder.
 
 Importing this imports no framework: `extract` does, after the checks that need none.
 """
@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.config.shards import Shard
+from bert_features.corpus.folder import is_tidy, tidy
+from bert_features.corpus.holding import holding
 from bert_features.corpus.inputs import Inputs
+from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import FolderRun
+from bert_features.corpus.settings import restore_settings
 from bert_features.corpus.shards import compute_shard
 from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import (
@@ -26,14 +30,16 @@ from bert_features.corpus.target import (
     files_read,
     find_target,
 )
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, InputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import store_place
 from bert_features.extraction.ledger import Ledger
-from bert_features.files import is_url, real_target
+from bert_features.files import Location, is_url, real_target
 from bert_features.formats import FeatureWriter, IdType, open_writer
 from bert_features.formats.jsonl import StreamWriter
+from bert_features.formats.manifest import Manifest
+from bert_features.formats.shard_files import find_damaged
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.run import RunMonitor
 from bert_features.readers.examples import count_examples, read_examples
@@ -242,3 +248,45 @@ def _take_share(
         return iter(()), "int"
     id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
     return shard.take(chain([first], examples)), id_type
+
+
+def repair(
+    folder: Location, *, processes: int = 1, progress: Progress | None = None
+) -> tuple[Location, ...]:
+    """Computes the shards of a features folder that are missing or damaged.
+
+    The manifest has the settings and the inputs. If its run is not finished, what is left is
+    computed too. For `processes` and `progress` see `extract`; shards that are whole count as
+    computed.
+
+    Returns:
+      The features files that were computed.
+
+    Raises:
+      BertFeaturesError: the manifest is damaged; the settings, weights, versions or inputs are not
+        the same as of the run; or a shard cannot be computed.
+    """
+    manifest = Manifest.read(folder)
+    recorded = dict(manifest.finished_shards())
+    damaged = find_damaged(manifest, recorded)
+    whole = recorded.keys() - damaged
+    wanted = [shard for shard in range(len(manifest.shards)) if shard not in whole]
+    if wanted or manifest.finished is None:
+        logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
+        inputs = [entry.path for entry in manifest.inputs]
+        try:
+            run = FolderRun(
+                restore_settings(manifest),
+                inputs,
+                FolderTarget(folder, manifest.format, overwrite=False),
+                processes=processes,
+                progress=progress,
+                damaged=damaged,
+            )
+        except InputError as error:
+            raise InputError(f"{error}{hint_of_folder(inputs)}") from error
+        run.finish()
+    elif not is_tidy(folder):  # a run was killed after the last shard
+        with holding(folder):
+            tidy(folder)
+    return tuple(map(manifest.path, wanted))

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from bert_features.doctor.devices import check_gpu, check_listing, check_tpu, has_tpu
 from bert_features.doctor.finding import Finding
-from bert_features.doctor.imports import check_imports, check_jax_numbers
 from bert_features.doctor.machine import (
     Accelerators,
+    check_cache,
     check_cpu,
+    check_embedded_model,
     check_environment,
     check_memory,
+    check_output,
     check_system,
     find_accelerators,
 )
@@ -28,8 +30,14 @@ from bert_features.doctor.packages import (
     minor_version,
     tensorflow_build,
 )
-from bert_features.doctor.runtimes import METADATA_VARIABLE, Outcome, Runtimes, ask
-from bert_features.doctor.storage import check_cache, check_embedded_model, check_output
+from bert_features.doctor.runtimes import (
+    METADATA_VARIABLE,
+    Outcome,
+    Runtimes,
+    ask,
+    check_imports,
+    check_jax_numbers,
+)
 
 IMPORT_SECONDS = 120.0
 

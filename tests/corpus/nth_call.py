@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError
 from bert_features.files import staging

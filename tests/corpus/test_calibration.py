@@ -9,7 +9,7 @@ import pytest
 
 from bert_features import ExtractConfig, extract, nearest, plan, read_features
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.corpus.resuming import find_differences
 from bert_features.corpus.settings import add_defaults
 from bert_features.corpus.shards import Job, ShardWriter

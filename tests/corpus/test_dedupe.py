@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from bert_features import extract
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.corpus.settings import restore_settings
 from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from bert_features import extract, read_features
 from bert_features.corpus import holding
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import staging

@@ -10,7 +10,7 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.corpus import run, shards
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.formats.manifest import Manifest

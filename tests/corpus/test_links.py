@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from bert_features import extract
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.errors import OutputError
 from tests.corpus.runs import extract_until
 

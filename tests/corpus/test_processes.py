@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_features import extract
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
 from bert_features.monitor.run import RunMonitor

@@ -6,7 +6,7 @@ import pytest
 
 from bert_features import extract
 from bert_features.corpus import resuming
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.errors import InputError, OutputError
 from bert_features.formats.manifest import Manifest
 from tests.corpus.runs import extract_until, shards_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_features import extract, read_features
-from bert_features.corpus.repair import repair
+from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import open_store
