@@ -134,6 +134,7 @@ def tokenizer_of(
         tokenizer = FullTokenizer(
             file.tokens, do_lower_case, model_type=file.model_type, **file.rules
         )
-    if not file.frame.has_types or (config is not None and config.type_vocab_size < 2):
+    untyped = isinstance(file, WordPieceFile) and not file.has_types
+    if untyped or (config is not None and config.type_vocab_size < 2):
         tokenizer.frame = replace(tokenizer.frame, has_types=False)
     return tokenizer
