@@ -202,8 +202,8 @@ def check_jax_numbers(runtimes: Runtimes) -> list[Finding]:
         return [Finding("numbers of JAX", "warning", f"on a CPU: {problem}", INSTALL)]
     if not found or found["right"]:
         return [Finding("numbers of JAX", "ok", "right on a CPU")] if found else []
-    told = (
+    fault = (
         f"jaxlib {found['version']} computes wrong ones on CPUs (github.com/jax-ml/jax/issues/"
-        "39103); bert_features avoids what is at fault, Keras models of yours do not"
+        "39103); runs of bert_features avoid that, your own Keras models on JAX do not"
     )
-    return [Finding("numbers of JAX", "note", told, INSTALL)]
+    return [Finding("numbers of JAX", "note", fault, INSTALL)]
