@@ -70,7 +70,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     interruption.received = None  # an earlier test sends signals to its own process
     logging.getLogger("bert_features").propagate = True  # as caplog needs it
-    quiet_tensorflow._is_own_process = False  # a worker that an earlier test made says it is
+    # A command or worker of an earlier test says that the process is its own.
+    quiet_tensorflow._is_own_process = False
+    os.environ.pop("PYTHONSAFEPATH", None)
     eight = item.get_closest_marker("eight_devices") is not None
     tensorflow_devices._cpu = _all_cpus if eight else lambda: (None, 1)
 
