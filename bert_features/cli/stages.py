@@ -112,7 +112,7 @@ def _fewer_bytes(facts: RunFacts) -> list[str]:
     changes = []
     if "float32" in dtypes and not facts.is_text:
         changes.append("pass --dtype float16 (half the bytes)")
-    if any(not output.is_sequence for output in outputs):
+    if any(output.level != "sequence" for output in outputs):
         changes.append("take --level sequence if one vector for each text is enough")
     return changes
 
