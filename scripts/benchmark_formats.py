@@ -58,7 +58,7 @@ def tokens() -> tuple[tuple[Feature, ...], FeatureBatch]:
         "token_ids": np.arange(count, dtype=np.int32),
     }
     vectors = {feature.name: _vectors(count) for feature in features}
-    return features, FeatureBatch(np.arange(ROWS), tokens=Rows(splits, pieces, vectors))
+    return features, FeatureBatch(np.arange(ROWS), levels={"token": Rows(splits, pieces, vectors)})
 
 
 def sequences() -> tuple[tuple[Feature, ...], FeatureBatch]:

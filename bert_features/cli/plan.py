@@ -9,7 +9,6 @@ from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import PAIRS
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
     size = describe_size(result.output_bytes(file_format))
     rows["output"] = f"about {size} of features as {file_format}"
     for output in result.outputs:
-        square = f", by the square of the {output.unit}s" if output.level in PAIRS else ""
+        square = f", by the square of the {output.unit}s" if output.is_paired else ""
         rows[f"  {output.name}"] = (
             f"{output.level}, {output.width} values of {output.dtype}{square}"
         )

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_features.config.outputs import Level, Module
-
-# Levels with a vector for each pair of tokens or words, in the order of the rows of a matrix.
-PAIRS: dict[str, Level] = {"token_pair": "token", "word_pair": "word"}
+from bert_features.config.levels import LEVELS
+from bert_features.config.outputs import Module
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,18 @@ class Feature:
 
     @property
     def unit(self) -> str:
-        """The level of what is paired, where the feature has a vector for each pair; else its."""
-        return PAIRS.get(self.level, self.level)
+        """What the feature has a vector for, or pairs: `token`, `word` or `sequence`."""
+        return LEVELS[self.level].unit
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether a text has a single vector, [D]."""
+        return LEVELS[self.level].axes == 0
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether a text has a matrix for each of D values: one value for each pair of units."""
+        return LEVELS[self.level].axes == 2
 
     @property
     def stored_width(self) -> int:
@@ -60,11 +68,8 @@ class Feature:
 
     def describe(self) -> str:
         """Its name, dtype and shape, as `features float32 [tokens, 384]`."""
-        rows = {"token": "tokens", "word": "words", "sequence": ""}[self.unit]
-        shape = [rows, str(self.width)] if rows else [str(self.width)]
-        if self.level in PAIRS:
-            shape = [str(self.width), rows, rows]
-        return f"{self.name} {self.dtype} [{', '.join(shape)}]"
+        shape = LEVELS[self.level].shape(self.width, f"{self.unit}s")
+        return f"{self.name} {self.dtype} [{', '.join(map(str, shape))}]"
 
     def to_metadata(self) -> dict[str, Any]:
         """The fields of `Feature` by name, without a `kind`, `ranges` or `heads` by default.

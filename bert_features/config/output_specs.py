@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.features import PAIRS as PAIRS
 from bert_features.config.features import Feature as Feature
 from bert_features.config.features import OutputSpec as OutputSpec
 from bert_features.config.kinds import DEFAULT_TOP_K, HEAD_KINDS

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from bert_features.config.features import PAIRS, OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.encoder.pooling import pieces_of_words
 from bert_features.encoder.types import Tensor
 
@@ -24,7 +24,7 @@ def show_attention(weights: Tensor, batch: Mapping[str, Tensor], output: OutputS
     are of no use.
     """
     weights = ops.cast(weights, "float32")
-    if output.level not in PAIRS:
+    if not output.is_paired:
         weights = weights[:, :, :1]
     if isinstance(output.heads[0], int) and output.heads != tuple(range(weights.shape[1])):
         weights = ops.stack([weights[:, head] for head in output.heads], axis=1)
@@ -33,11 +33,11 @@ def show_attention(weights: Tensor, batch: Mapping[str, Tensor], output: OutputS
     if output.unit == "word":
         pieces, counts = pieces_of_words(batch)
         weights = ops.matmul(weights, ops.expand_dims(pieces, 1))
-        if output.level in PAIRS:
+        if output.is_paired:
             shares = ops.transpose(pieces / ops.maximum(counts, 1.0)[:, None], (0, 2, 1))
             weights = ops.matmul(ops.expand_dims(shares, 1), weights)
     if output.heads == ("max",):
         weights = ops.max(weights, axis=1, keepdims=True)
-    if output.level not in PAIRS:
+    if not output.is_paired:
         weights = ops.transpose(weights[:, :, 0], (0, 2, 1))
     return ops.cast(weights, output.dtype)

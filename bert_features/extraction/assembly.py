@@ -19,7 +19,7 @@ from bert_features.batches.input_fn import Batch, Window
 from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
-from bert_features.config.output_specs import PAIRS, OutputSpec, has_words
+from bert_features.config.output_specs import OutputSpec, has_words
 from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import Counts, find_non_finite
 from bert_features.extraction.memory import Memory
@@ -84,11 +84,11 @@ class WindowResults:
         members = batch.members
         for output in self._outputs:
             values = outputs[output.name]
-            if output.level in PAIRS:
+            if output.is_paired:
                 self._add_pairs(members, values, output)
                 continue
             values = values.reshape(-1, values.shape[-1])
-            if output.level == "sequence":
+            if output.is_sequence:
                 vectors = self._array(output, values.dtype, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
             elif output.level == "token" or output.kind == "score":
@@ -146,34 +146,26 @@ class WindowResults:
     def batch(self, unknown_id: int) -> FeatureBatch:
         """The examples of the window, all rows of which are here.
 
-        Its `tokens` have their ids alone. `words` are there if an output is of words.
+        Its tokens have their ids alone. Words are there if an output needs them.
         """
-        features: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "token": {}, "word": {}}
-        pairs: dict[str, Rows] = {}
-        for output in self._outputs:
-            if output.level in PAIRS:
-                rows = pairs.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
-                rows.features[output.name] = self._values[output.name]
-                continue
-            averaged = self._in_windows and output.level == "sequence"
-            values = self._averaged(output) if averaged else self._values[output.name]
-            if output.kind == "score" and output.level == "word":
-                values = self._surprisals(values)
-            features[output.level][output.name] = values
         examples, table = self._window.examples, self._window.words
-        words = None
+        ids, splits = self._tokens()
+        levels = {"token": Rows(splits, {"token_ids": ids})}
         if has_words(self._outputs) and table is not None:
             spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
             texts = words_of(examples, spans, table.row_splits)
-            words = Rows(table.row_splits, {"words": texts, **spans}, features["word"])
-        ids, splits = self._tokens()
-        batch = FeatureBatch(
-            ids_of(examples),
-            features["sequence"],
-            Rows(splits, {"token_ids": ids}, features["token"]),
-            words,
-            pairs=pairs,
-        )
+            levels["word"] = Rows(table.row_splits, {"words": texts, **spans})
+        batch = FeatureBatch(ids_of(examples), levels=levels)
+        for output in self._outputs:
+            values = self._values[output.name]
+            if output.is_sequence:
+                batch.sequence[output.name] = self._averaged(output) if self._in_windows else values
+                continue
+            if output.is_paired:
+                levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
+            elif output.kind == "score" and output.level == "word":
+                values = self._surprisals(values)
+            levels[output.level].features[output.name] = values
         return replace(batch, counts=self._counts(batch, ids == unknown_id))
 
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +198,7 @@ class WindowResults:
     def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
         first, table = self._first_rows, self._window.words
-        splits = batch.level("token").splits
+        splits = batch.levels["token"].splits
         none = np.zeros(len(batch), np.int64)
         return {
             "tokens_kept": np.diff(splits) - self._specials()[first],
@@ -326,11 +318,12 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
 
     Tokens, pieces of the vocabulary `pieces`, an array of str, are there if a feature is of tokens.
     """
-    tokens = None
-    if batch.tokens is not None and (batch.tokens.features or "token_pair" in batch.pairs):
-        columns = batch.tokens.columns
-        tokens = replace(batch.tokens, columns={"tokens": pieces[columns["token_ids"]], **columns})
-    return replace(batch, tokens=tokens, counts={})
+    levels = dict(batch.levels)
+    tokens = levels.pop("token", None)
+    if tokens is not None and (tokens.features or "token_pair" in levels):
+        columns = {"tokens": pieces[tokens.columns["token_ids"]], **tokens.columns}
+        levels = {"token": replace(tokens, columns=columns), **levels}
+    return replace(batch, levels=levels, counts={})
 
 
 def ids_of(examples: Sequence[InputExample]) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.config.features import PAIRS, Feature, OutputSpec
+from bert_features.config.features import Feature, OutputSpec
 from bert_features.errors import ConfigError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.columns import value_dtype
@@ -85,12 +85,12 @@ def collect(
     Raises:
       ConfigError: the matrices of attention are wanted with padding.
     """
-    if output.level in PAIRS and not (single or ragged):
+    if output.is_paired and not (single or ragged):
         raise ConfigError(
             f"'{output.name}' has a matrix for each text, which encode does not pad; pass one text "
             "or ragged=True, or call the extractor itself"
         )
-    if output.level == "sequence" and count is not None:
+    if output.is_sequence and count is not None:
         vectors = _fill(_empty(count, output), (batch.features[output.name] for batch in batches))
         return vectors[0] if single else vectors
     parts: deque[np.ndarray] = deque()
@@ -99,11 +99,11 @@ def collect(
         parts.append(batch.features[output.name])
         splits = batch.row_splits(output)
         lengths += [] if splits is None else [np.diff(splits)]
-    if output.level == "sequence":
+    if output.is_sequence:
         vectors = _join(parts, output)
         return vectors[0] if single else vectors
     if single:
-        return matrices(_join(parts, output)) if output.level in PAIRS else _join(parts, output)
+        return matrices(_join(parts, output)) if output.is_paired else _join(parts, output)
     if ragged:
         splits = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
         return Ragged(_join(parts, output), splits)

@@ -18,7 +18,8 @@ from bert_features.batches.bucketing import (
     plan_batches,
 )
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import PAIRS, OutputSpec
+from bert_features.config.features import OutputSpec
+from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.extraction.checks import check_input_and_checkpoint, may_pack
 from bert_features.extraction.counts import Counts
@@ -89,7 +90,7 @@ class Plan(Counts):
     windowed_examples: int = 0
     cures: dict[str, str] = field(default_factory=dict)
     output_tokens: int = 0
-    output_pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0))
+    output_pairs: dict[str, int] = field(default_factory=dict)
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     buckets: list[BucketPlan] = field(default_factory=list)
@@ -240,14 +241,16 @@ def _add_elsewhere(
 
 def _add_examples(result: Plan, batch: FeatureBatch) -> None:
     """Adds examples, of which there are no features."""
-    counts, lengths = batch.counts, np.diff(batch.level("token").splits)
+    counts, lengths = batch.counts, np.diff(batch.levels["token"].splits)
     result.add_rows(counts)
     result.add_examples(counts)
     result.windowed_examples += int(np.count_nonzero(counts["windows"] > 1))
     result.output_tokens += int(lengths.sum())
     words = counts["words"] - counts["words_vanished"] - counts["words_lost"]
-    for level, numbers in (("token_pair", lengths), ("word_pair", words)):
-        result.output_pairs[level] += int((numbers.astype(np.int64) ** 2).sum())
+    numbers = {"token": lengths, "word": words}
+    for level in {output.level for output in result.outputs if output.is_paired}:
+        squares = LEVELS[level].count(numbers[LEVELS[level].unit].astype(np.int64))
+        result.output_pairs[level] = result.output_pairs.get(level, 0) + int(squares.sum())
     result.example_lengths = _add_counts(result.example_lengths, lengths + counts["tokens_lost"])
 
 

@@ -23,7 +23,6 @@ from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import (
-    PAIRS,
     OutputSpec,
     attention_tokens,
     has_scores,
@@ -154,12 +153,12 @@ class Preparation:
         per_token = 0
         for output in self.outputs:
             # Sequence vectors of windows wait for each other as float32.
-            item_size = 4 if output.level == "sequence" else ITEM_SIZES[output.dtype]
+            item_size = 4 if output.is_sequence else ITEM_SIZES[output.dtype]
             size = output.width * item_size
-            if output.level in PAIRS:  # of each token, with every token of its row
+            if output.is_paired:  # of each token, with every token of its row
                 size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
-            per_token += size // 2 if output.level == "sequence" else size
+            per_token += size // 2 if output.is_sequence else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
         if self.packing and "buffer_mb" not in self._given.model_fields_set:
             params = self.batch_params()

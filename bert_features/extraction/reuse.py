@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_features.batches.input_fn import Chunk, TextInputFn, Window
-from bert_features.config.output_specs import PAIRS, OutputSpec
+from bert_features.config.levels import LEVELS
+from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry
-from bert_features.formats.columns import SPLITS, convert_to_batch, levels_of, value_dtype
+from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import SPANS, FeatureBatch, splits_of
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -55,8 +56,9 @@ class Codec:
 
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
-        self._levels = set(levels_of(outputs)) | {output.level for output in outputs}
-        self._pairs = [level for level in PAIRS if level in self._levels]
+        self._levels = levels_of(outputs)
+        # The numbers of tokens and words stand before the counts, those of other levels behind.
+        self._others = [level for level in self._levels if level not in ("token", "word")]
         names = {"token": ("token_ids",), "word": SPANS}
         self._sections = [
             *(
@@ -70,19 +72,18 @@ class Codec:
 
     def kept_columns(self, batch: FeatureBatch) -> FeatureBatch:
         """A computed batch without what entries do not hold: tokens that have no features."""
-        return batch if "token" in self._levels else replace(batch, tokens=None)
+        return replace(batch, levels={level: batch.levels[level] for level in self._levels})
 
     def encode(self, batch: FeatureBatch) -> Iterator[bytes]:
         """The entry of each example."""
-        splits = {
-            level: batch.level(level).splits if level in self._levels else np.zeros(len(batch) + 1)
-            for level in SPLITS
-        }
-        tokens, words, *pairs = (np.diff(splits[v]) for v in ("token", "word", *self._pairs))
+        splits = {"sequence": np.arange(len(batch) + 1)}
+        splits |= {level: batch.levels[level].splits for level in self._levels}
+        none = np.zeros(len(batch) + 1)
+        numbers = (np.diff(splits.get(v, none)) for v in ("token", "word", *self._others))
+        tokens, words, *others = numbers
         counts = [batch.counts[name] for name in COUNTS]
-        header = np.stack([tokens, words, *counts, *pairs], axis=1)
-        bounds = {level: values.astype(int).tolist() for level, values in splits.items()}
-        bounds["sequence"] = list(range(len(batch) + 1))
+        header = np.stack([tokens, words, *counts, *others], axis=1)
+        bounds = {level: values.tolist() for level, values in splits.items()}
         columns = batch.columns
         arrays = [(bounds["sequence"], _as_bytes(header.astype(np.int64)))]
         arrays += [(bounds[s.level], _as_bytes(columns[s.name])) for s in self._sections]
@@ -91,18 +92,16 @@ class Codec:
 
     def decode(self, entries: Sequence[bytes], examples: Sequence[InputExample]) -> FeatureBatch:
         """The features and counts in some entries."""
-        numbers = _HEADER + len(self._pairs)
+        numbers = _HEADER + len(self._others)
         header = np.stack([np.frombuffer(entry, np.int64, numbers) for entry in entries])
         lengths = {
             "token": header[:, 0],
             "word": header[:, 1],
             "sequence": np.ones(len(entries), int),
-            **{level: header[:, _HEADER + i] for i, level in enumerate(self._pairs)},
+            **{level: header[:, _HEADER + i] for i, level in enumerate(self._others)},
         }
         columns = {"unique_ids": ids_of(examples)}
-        columns |= {
-            SPLITS[level]: splits_of(lengths[level]) for level in self._levels & SPLITS.keys()
-        }
+        columns |= {LEVELS[level].splits: splits_of(lengths[level]) for level in self._levels}
         starts = np.full(len(entries), header[0].nbytes)
         for section in self._sections:
             ends = starts + lengths[section.level] * section.width * section.dtype.itemsize
@@ -221,7 +220,7 @@ class Reuse:
         if results is not None:
             parts.append(self._keep(window.new, results))
             if len(window.new) == len(window.everyone):
-                return results
+                return parts[0]
         found = self._store.fetch(list(window.known))
         hits = [key for key in window.known if key in found]
         missed = [key for key in window.known if key not in found]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.levels import TEXT
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.formats.arrow_layout import (
     CHECKSUMS_KEY,
@@ -26,7 +27,7 @@ from bert_features.formats.arrow_layout import (
 from bert_features.formats.columns import columns_of, convert_to_columns
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import TEXT, Feature, FeatureBatch, splits_of
+from bert_features.formats.records import Feature, FeatureBatch, splits_of
 
 # The format begins with a word of 8 bytes; what follows, up to the footer, is a stream.
 _STREAM_BEGINS = 8

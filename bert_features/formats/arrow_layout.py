@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.formats.columns import SPLITS, convert_to_batch, levels_of, value_dtype
-from bert_features.formats.records import LEVEL_OF, LEVELS, TEXT, Feature, FeatureBatch
+from bert_features.config.levels import LEVELS, TEXT
+from bert_features.formats.columns import convert_to_batch, level_of_columns, levels_of, value_dtype
+from bert_features.formats.records import Feature, FeatureBatch
 
 # The key of our metadata, JSON, in the metadata of the schema.
 METADATA_KEY = b"bert_features"
@@ -28,7 +29,7 @@ def schema_of(features: Sequence[Feature], id_type: str) -> Any:
     types = {"int32": pa.int32(), TEXT: pa.string()}
     fields = [("unique_id", pa.string() if id_type == "str" else pa.int64())]
     for level in levels_of(features):
-        fields += [(name, pa.list_(types[dtype])) for name, dtype in LEVELS[level].items()]
+        fields += [(name, pa.list_(types[dtype])) for name, dtype in LEVELS[level].columns.items()]
     return pa.schema(fields + [(feature.name, _feature_type(feature)) for feature in features])
 
 
@@ -39,7 +40,7 @@ def _feature_type(feature: Feature) -> Any:
     values = {"float16": pa.float16(), "float32": pa.float32(), "bfloat16": pa.float32()}
     values |= {"int8": pa.int8(), "binary": pa.uint8(), "int32": pa.int32()}
     vector = pa.list_(values[feature.dtype], feature.stored_width)
-    return vector if feature.level == "sequence" else pa.list_(vector)
+    return vector if feature.is_sequence else pa.list_(vector)
 
 
 def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: Any) -> Any:
@@ -47,16 +48,16 @@ def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: A
     import pyarrow as pa
 
     columns = {"unique_id": batch.unique_ids, **batch.columns}
-    levels = LEVEL_OF | {feature.name: feature.level for feature in features}
+    levels = level_of_columns(features)
     splits = {
-        level: pa.array(batch.level(level).splits, pa.int32()) for level in levels_of(features)
+        level: pa.array(batch.levels[level].splits, pa.int32()) for level in levels_of(features)
     }
 
     def column(field: Any) -> Any:
-        level = levels.get(field.name, "sequence")
+        level = levels.get(field.name)
         if field.name not in columns:  # the token ids of JSON lines
             return pa.nulls(len(batch), field.type)
-        kind = field.type if level == "sequence" else field.type.value_type
+        kind = field.type if level is None else field.type.value_type
         values = columns[field.name]
         if values.ndim > 1:
             dtype = kind.value_type.to_pandas_dtype()
@@ -64,7 +65,7 @@ def convert_to_arrow(batch: FeatureBatch, features: Sequence[Feature], schema: A
             array = pa.FixedSizeListArray.from_arrays(flat, type=kind)
         else:
             array = pa.array(values, kind)
-        if level == "sequence":
+        if level is None:
             return array
         return pa.ListArray.from_arrays(splits[level], array, type=field.type)
 
@@ -77,19 +78,19 @@ def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
     Raises ValueError if two columns of a level differ in the number of entries of an example.
     """
     of_feature = {feature.name: feature for feature in features}
-    levels = LEVEL_OF | {feature.name: feature.level for feature in features}
+    levels = level_of_columns(features)
     columns: dict[str, Any] = {}
     for name in table.column_names:
         array = one_array(table[name])
-        level = levels.get(name, "sequence")
-        if level != "sequence":
+        level = levels.get(name)
+        if level is not None:
             splits = splits_of(array)
-            if not np.array_equal(columns.setdefault(SPLITS[level], splits), splits):
+            if not np.array_equal(columns.setdefault(LEVELS[level].splits, splits), splits):
                 raise ValueError(f"{name} differs from other columns in its number of entries")
         if name in of_feature:
             columns[name] = values_of(array, of_feature[name])
         else:
-            flat = array if level == "sequence" else array.flatten()
+            flat = array if level is None else array.flatten()
             key = "unique_ids" if name == "unique_id" else name
             columns[key] = _to_numpy(flat)
     return convert_to_batch(columns, features)
@@ -102,7 +103,7 @@ def one_array(column: Any) -> Any:
 
 def values_of(array: Any, feature: Feature) -> np.ndarray:
     """The vectors of a feature's column: [rows, D], a view."""
-    vectors = array if feature.level == "sequence" else array.flatten()
+    vectors = array if feature.is_sequence else array.flatten()
     values = _to_numpy(vectors.flatten()).reshape(-1, feature.stored_width)
     return values.astype(value_dtype(feature.dtype), copy=False)
 

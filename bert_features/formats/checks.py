@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bert_features.config.levels import TEXT
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.formats.columns import RESERVED_NAMES, Column
-from bert_features.formats.records import TEXT
 
 
 def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:

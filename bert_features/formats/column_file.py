@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.levels import LEVELS
 from bert_features.formats import reader
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
-    SPLITS,
     columns_of,
     convert_ids,
     convert_to_batch,
@@ -30,14 +30,14 @@ class ColumnWriter(FeatureWriter):
     def _open(self) -> None:
         self._totals = dict.fromkeys(levels_of(self._features), 0)  # tokens and words so far
         for level in self._totals:
-            self._append(SPLITS[level], np.zeros(1, np.int64))
+            self._append(LEVELS[level].splits, np.zeros(1, np.int64))
 
     def _write(self, batch: FeatureBatch) -> None:
         columns = convert_to_columns(batch)
         for level, total in self._totals.items():
             # Splits continue; the batch before has written where this one begins.
-            splits = columns[SPLITS[level]]
-            columns[SPLITS[level]] = splits[1:] + total
+            splits = batch.levels[level].splits
+            columns[LEVELS[level].splits] = splits[1:] + total
             self._totals[level] = total + int(splits[-1])
         for name in self._columns:
             self._append(name, columns[name])
@@ -80,7 +80,7 @@ class ColumnFile(reader.FeatureFile):
         columns = columns_of(self.features, self.id_type)
         if only is not None:
             levels = {columns[name].rows for name in only}
-            splits = {SPLITS[level] for level in levels & SPLITS.keys()}
+            splits = {LEVELS[level].splits for level in levels & LEVELS.keys()}
             columns = {n: c for n, c in columns.items() if n in {*only, *splits}}
         return convert_to_batch({name: self._columns[name] for name in columns}, self.features)
 
@@ -100,7 +100,7 @@ class ColumnFile(reader.FeatureFile):
         while start < wanted.stop:
             limit = min(start + reader.CHUNK_RECORDS, wanted.stop)
             splits = {
-                level: np.asarray(self._columns[SPLITS[level]][start : limit + 1])
+                level: np.asarray(self._columns[LEVELS[level].splits][start : limit + 1])
                 for level in levels_of(self.features)
             }
             sizes = cumulate_bytes(splits, self.features, limit - start)

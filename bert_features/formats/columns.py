@@ -8,11 +8,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from bert_features.config.features import PAIRS
+from bert_features.config.levels import LEVELS, TEXT
 from bert_features.formats.records import (
-    LEVEL_OF,
-    LEVELS,
-    TEXT,
     Feature,
     FeatureBatch,
     Rows,
@@ -21,13 +18,11 @@ from bert_features.formats.records import (
 IdType = Literal["int", "str"]
 ID_TYPES: tuple[str, ...] = get_args(IdType)
 
-# The columns that say where the tokens or words of each example begin and end.
-SPLITS = {"token": "row_splits", "word": "word_splits"}
-SPLITS |= {level: f"{level}_splits" for level in PAIRS}
-
 # Names that a feature cannot have: columns of some format, or names that HDF5 does not allow.
 RESERVED_NAMES = frozenset(
-    {"unique_id", "unique_ids", "metadata", ".", "..", "", *SPLITS.values(), *LEVEL_OF}
+    {"unique_id", "unique_ids", "metadata", ".", "..", ""}.union(
+        *((row.splits, *row.columns) for row in LEVELS.values())
+    )
 )
 
 
@@ -47,16 +42,24 @@ class Column(NamedTuple):
 
 
 def levels_of(features: Sequence[Feature]) -> list[str]:
-    """The keys of `LEVELS` that at least one feature has; pairs have the columns of their unit."""
-    return [v for v in LEVELS if any(v in (feature.level, feature.unit) for feature in features)]
+    """The levels with splits that at least one feature has; pairs have those of their unit too."""
+    wanted = {level for feature in features for level in (feature.level, feature.unit)}
+    return [level for level, row in LEVELS.items() if row.splits and level in wanted]
+
+
+def level_of_columns(features: Sequence[Feature]) -> dict[str, str]:
+    """The level of each column with splits that a file may have, by its name."""
+    columns = {name: level for level, row in LEVELS.items() for name in row.columns}
+    return columns | {f.name: f.level for f in features if not f.is_sequence}
 
 
 def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
     """The flat columns of a file, in order."""
     columns = {"unique_ids": Column("sequence", TEXT if id_type == "str" else "int64")}
     for level in levels_of(features):
-        columns[SPLITS[level]] = Column("splits", "int64")
-        columns |= {name: Column(level, dtype) for name, dtype in LEVELS[level].items()}
+        row = LEVELS[level]
+        columns[row.splits] = Column("splits", "int64")
+        columns |= {name: Column(level, dtype) for name, dtype in row.columns.items()}
     return columns | {
         f.name: Column(f.level, value_dtype(f.dtype).name, f.stored_width) for f in features
     }
@@ -75,7 +78,7 @@ def value_dtype(name: str) -> np.dtype:
 def convert_to_columns(batch: FeatureBatch) -> dict[str, np.ndarray]:
     """A batch as the flat columns of a file. Nothing is copied."""
     columns = {"unique_ids": batch.unique_ids, **batch.columns}
-    return columns | {SPLITS[level]: rows.splits for level, rows in batch.levels.items()}
+    return columns | {LEVELS[level].splits: rows.splits for level, rows in batch.levels.items()}
 
 
 def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) -> FeatureBatch:
@@ -91,25 +94,28 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
 
     rows = {
         level: Rows(
-            columns[splits],
-            {name: columns[name] for name in LEVELS[level] if name in columns},
+            columns[row.splits],
+            {name: columns[name] for name in row.columns if name in columns},
             features_at(level),
         )
-        for level, splits in SPLITS.items()
-        if splits in columns
+        for level, row in LEVELS.items()
+        if row.splits in columns
     }
     sequence = features_at("sequence")
-    lengths = [len(level.splits) - 1 for level in rows.values()] + list(map(len, sequence.values()))
+    lengths = [len(part.splits) - 1 for part in rows.values()] + list(map(len, sequence.values()))
     ids = columns["unique_ids"] if "unique_ids" in columns else np.arange(lengths[0])
-    tokens, words = rows.pop("token", None), rows.pop("word", None)
-    return FeatureBatch(ids, sequence, tokens, words, pairs=rows)
+    return FeatureBatch(ids, sequence, rows)
 
 
 def check_columns(columns: Mapping[str, Any], expected: Mapping[str, Column]) -> int:
     """The number of records; raises ValueError or KeyError for columns that do not fit together."""
     records = len(columns["unique_ids"])
     rows = {"sequence": records, "splits": records + 1}
-    rows |= {level: int(columns[name][-1]) for level, name in SPLITS.items() if name in expected}
+    rows |= {
+        level: int(columns[row.splits][-1])
+        for level, row in LEVELS.items()
+        if row.splits in expected
+    }
     for name, (unit, dtype, width) in expected.items():
         column = columns[name]
         shape = (rows[unit],) if width is None else (rows[unit], width)

@@ -87,7 +87,7 @@ class GroupFile(FeatureFile):
 
 def _parts(batch: FeatureBatch, features: Sequence[Feature]) -> Iterator[FeatureBatch]:
     """A batch cut between examples into parts of at most `MAX_BYTES`, or of a single example."""
-    splits = {level: batch.level(level).splits for level in levels_of(features)}
+    splits = {level: batch.levels[level].splits for level in levels_of(features)}
     sizes = cumulate_bytes(splits, features, len(batch))
     start = 0
     while start < len(batch):

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.levels import TEXT
 from bert_features.formats.column_file import ColumnFile, ColumnWriter
 from bert_features.formats.columns import check_columns, columns_of
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import TEXT
 
 # A chunk must fit the chunk cache (1 MiB per dataset in older HDF5), or each append reads it back.
 CHUNK_BYTES = 512 << 10

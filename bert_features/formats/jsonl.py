@@ -27,43 +27,24 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.features import PAIRS
+from bert_features.config.levels import LEVELS, TEXT, LevelRow
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
-    SPLITS,
     convert_ids,
     convert_to_batch,
-    levels_of,
     value_dtype,
 )
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.json_numbers import convert_to_text
 from bert_features.formats.record_file import RecordFile
 from bert_features.formats.records import (
-    LEVELS,
-    TEXT,
     Feature,
     FeatureBatch,
     FeatureRecord,
     Rows,
     matrices,
 )
-
-# The key of each level; the vectors of a sequence stand there directly, without `layers`.
-KEYS = {"token": "features", "word": "words", "sequence": "sequence"}
-KEYS |= {level: f"{level}s" for level in PAIRS}
-# The field of each column of tokens and words.
-FIELDS: dict[str, dict[str, str]] = {
-    "token": {"tokens": "token"},
-    "word": {
-        "words": "word",
-        "word_starts": "start",
-        "word_ends": "end",
-        "word_type_ids": "type_id",
-        "word_num_pieces": "num_pieces",
-    },
-}
 
 # Lines are searched in blocks of this many bytes, an id in the first bytes of its line.
 BLOCK_BYTES = 16 << 20
@@ -127,25 +108,26 @@ class StreamWriter:
 def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iterator[bytes]:
     """The line of each example, line end included; raises OutputError if a value is not finite."""
     _check_finite(batch, features)
-    levels, present = _levels(features), levels_of(features)
+    levels = _levels(features)
     # A whole batch at once: sequences have few numbers, and a call costs more than they do.
-    sequence = _layers(levels["sequence"], batch.sequence)
+    sequence = _layers([f for f in features if f.is_sequence], batch.sequence)
     for i, unique_id in enumerate(batch.unique_ids.tolist()):
         fields = [f'"linex_index": {json.dumps(unique_id)}']
-        for level in FIELDS:
-            if level in present:
-                items = _items(batch.level(level).part(i, i + 1), level, levels[level])
-                fields.append(f'"{KEYS[level]}": [{items}]')
-        if sequence:
-            fields.append(f'"{KEYS["sequence"]}": [{sequence[i]}]')
-        for level in batch.pairs:
-            items = _matrices(batch.level(level).part(i, i + 1), levels[level])
-            fields.append(f'"{KEYS[level]}": [{items}]')
+        for level, own in levels.items():
+            row = LEVELS[level]
+            if not row.axes:
+                items = sequence[i]
+            else:
+                write = _items if row.axes == 1 else _matrices
+                items = write(batch.levels[level].part(i, i + 1), row, own)
+            fields.append(f'"{row.key}": [{items}]')
         yield f"{{{', '.join(fields)}}}\n".encode("ascii")
 
 
 def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:
-    return {level: [f for f in features if f.level == level] for level in KEYS}
+    """The features of each level that a line has; of pairs the units are there too."""
+    wanted = {level for feature in features for level in (feature.level, feature.unit)}
+    return {level: [f for f in features if f.level == level] for level in LEVELS if level in wanted}
 
 
 def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[str]:
@@ -158,20 +140,21 @@ def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[s
     ]
 
 
-def _items(rows: Rows, level: str, features: list[Feature]) -> str:
+def _items(rows: Rows, level: LevelRow, features: list[Feature]) -> str:
     """The tokens or words of an example."""
-    keys = FIELDS[level].values()
-    cells = list(zip(*(rows.columns[name].tolist() for name in FIELDS[level]), strict=True))
-    of_rows = _layers(features, rows.features) if features else [""] * len(cells)
+    keys = level.fields.values()
+    cells: Any = list(zip(*(rows.columns[name].tolist() for name in level.fields), strict=True))
+    count = int(rows.splits[-1])
+    of_rows = _layers(features, rows.features) if features else [""] * count
     return ", ".join(
         "{"
         + "".join(f'"{key}": {json.dumps(cell)}, ' for key, cell in zip(keys, row, strict=True))
         + f'"layers": [{layers}]}}'
-        for row, layers in zip(cells, of_rows, strict=True)
+        for row, layers in zip(cells or [()] * count, of_rows, strict=True)
     )
 
 
-def _matrices(rows: Rows, features: list[Feature]) -> str:
+def _matrices(rows: Rows, level: LevelRow, features: list[Feature]) -> str:
     """The attention of an example: `{"index": NAME, "values": [[[..], ..], ..]}, ...`."""
     items = []
     for feature in features:
@@ -243,23 +226,23 @@ class File(RecordFile):
         example = json.loads(piece)
         unique_id = _check_id(example["linex_index"], self.id_type)
         columns: dict[str, Any] = {"unique_ids": convert_ids([unique_id], self.id_type)}
-        present = levels_of(self.features)
         for level, features in _levels(self.features).items():
-            items = example[KEYS[level]] if features or level in present else []
-            if level == "sequence":
+            row = LEVELS[level]
+            items = example[row.key]
+            if row.axes == 0:
                 columns |= _values([items], features)
-            elif level in PAIRS and features:
+            elif row.axes == 2:
                 for feature, item in zip(features, items, strict=True):
                     if item["index"] != feature.name:
-                        raise ValueError(f"{KEYS[level]} has {item['index']}, not {feature.name}")
+                        raise ValueError(f"{row.key} has {item['index']}, not {feature.name}")
                     values = np.array(item["values"], value_dtype(feature.dtype))
                     columns[feature.name] = values.reshape(feature.width, -1).T
-                    columns[SPLITS[level]] = np.array([0, values.size // feature.width])
-            elif level in present:
-                columns[SPLITS[level]] = np.array([0, len(items)])
+                    columns[row.splits] = np.array([0, values.size // feature.width])
+            else:
+                columns[row.splits] = np.array([0, len(items)])
                 columns |= _values([item["layers"] for item in items], features)
-                for name, key in FIELDS[level].items():
-                    dtype = object if LEVELS[level][name] == TEXT else np.int32
+                for name, key in row.fields.items():
+                    dtype = object if row.columns[name] == TEXT else np.int32
                     columns[name] = np.array([item[key] for item in items], dtype)
         return convert_to_batch(columns, self.features)
 
@@ -297,19 +280,21 @@ def _index(feature: Feature) -> int | str:
 def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
     """The features of a file without a sidecar, as far as its first example shows them."""
     features = []
-    for level, key in KEYS.items():
+    for level, row in LEVELS.items():
+        key = row.key
         if key not in example:
             continue
-        if level in PAIRS:
+        if row.axes == 2:
             raise ValueError(f"its first line has {key}, which are known only from a sidecar")
-        if level != "sequence" and not example[key]:
+        if row.axes and not example[key]:
             raise ValueError(
                 f"its first line has no {key}, so its features are known only from a sidecar"
             )
-        layers = example[key] if level == "sequence" else example[key][0]["layers"]
+        layers = example[key][0]["layers"] if row.axes else example[key]
         features += [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
     if not features:
-        raise ValueError(f"its first line has none of {', '.join(KEYS.values())}")
+        keys = ", ".join(row.key for row in LEVELS.values())
+        raise ValueError(f"its first line has none of {keys}")
     return tuple(features)
 
 

@@ -31,10 +31,11 @@ from typing import IO, Any
 import numpy as np
 from isal import isal_zlib
 
+from bert_features.config.levels import LEVELS, TEXT
 from bert_features.formats.column_file import ColumnFile, ColumnWriter
 from bert_features.formats.columns import bytes_of, check_columns, columns_of, value_dtype
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import TEXT, Feature
+from bert_features.formats.records import Feature
 
 # The header of a zip member without its two fields of variable length: magic, their lengths.
 MEMBER_HEADER = struct.Struct("<4s22xHH")
@@ -173,10 +174,10 @@ class File(ColumnFile):
             }
 
 
-def _expected_bytes(feature: Feature) -> tuple[int, int]:
+def _expected_bytes(feature: Feature) -> tuple[int, bool, int]:
     """Orders features by the bytes that they are likely to have in a file."""
-    levels = ("sequence", "word", "token", "word_pair", "token_pair")
-    return levels.index(feature.level), feature.stored_width * value_dtype(feature.dtype).itemsize
+    level = LEVELS[feature.level].axes, feature.unit == "token"
+    return *level, feature.stored_width * value_dtype(feature.dtype).itemsize
 
 
 def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:

@@ -12,26 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.features import PAIRS
 from bert_features.config.features import Feature as Feature
+from bert_features.config.levels import LEVELS
 
-TEXT = "text"
-
-# The columns of tokens and of words that are not features: name -> dtype, or `text`.
-LEVELS: dict[str, dict[str, str]] = {
-    "token": {"tokens": TEXT, "token_ids": "int32"},
-    "word": {
-        "words": TEXT,
-        "word_starts": "int32",
-        "word_ends": "int32",
-        "word_type_ids": "int32",
-        "word_num_pieces": "int32",
-    },
-    **{pair: {} for pair in PAIRS},
-}
-LEVEL_OF = {name: level for level, columns in LEVELS.items() for name in columns}
 # The columns of `WordSpans`, in order.
-SPANS = tuple(LEVELS["word"])[1:]
+SPANS = tuple(LEVELS["word"].columns)[1:]
 
 # Entries of a list that a repr shows.
 _MAX_SHOWN = 6
@@ -161,19 +146,15 @@ class FeatureBatch(ShortRepr):
     Attributes:
       unique_ids: [N], int64, or str (dtype object) where the ids of the input are strings.
       sequence: the features with one vector for each example: name -> [N, D].
-      tokens: the tokens of the examples and the features of level `token`.
-      words: the words of the examples and the features of level `word`.
+      levels: the units and the features of each other level that the batch has; of pairs the rows
+        of one matrix after the other.
       counts: what a run counted of each example: name -> [N]. It is not written.
-      pairs: the features of each level of pairs: level -> [P, D], the rows of one matrix after the
-        other.
     """
 
     unique_ids: np.ndarray
     sequence: dict[str, np.ndarray] = field(default_factory=dict)
-    tokens: Rows | None = None
-    words: Rows | None = None
+    levels: dict[str, Rows] = field(default_factory=dict)
     counts: dict[str, np.ndarray] = field(default_factory=dict)
-    pairs: dict[str, Rows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.unique_ids)
@@ -185,24 +166,14 @@ class FeatureBatch(ShortRepr):
         return {name: values for part in (*rows, self.features) for name, values in part.items()}
 
     @property
-    def levels(self) -> dict[str, Rows]:
-        """The tokens, the words and the pairs, as far as it has them, by level."""
-        rows = {"token": self.tokens, "word": self.words, **self.pairs}
-        return {level: part for level, part in rows.items() if part is not None}
-
-    @property
     def features(self) -> dict[str, np.ndarray]:
         """The features by name: [T, D], [W, D], [P, D] or [N, D], by the level."""
         rows = [level.features for level in self.levels.values()]
         return {name: values for part in (*rows, self.sequence) for name, values in part.items()}
 
-    def level(self, level: str) -> Rows:
-        """The tokens, the words or the pairs of a batch that has them."""
-        return self.levels[level]
-
     def row_splits(self, feature: Feature) -> np.ndarray | None:
         """Where the vectors of each example begin and end, int64 [N + 1]; None for a sequence."""
-        return None if feature.level == "sequence" else self.level(feature.level).splits
+        return None if feature.is_sequence else self.levels[feature.level].splits
 
     def part(self, start: int, stop: int) -> "FeatureBatch":
         """Examples start:stop; the arrays are views."""
@@ -222,10 +193,8 @@ class FeatureBatch(ShortRepr):
         return FeatureBatch(
             flat(self.unique_ids),
             {name: flat(values) for name, values in self.sequence.items()},
-            None if self.tokens is None else ragged(self.tokens),
-            None if self.words is None else ragged(self.words),
+            {level: ragged(rows) for level, rows in self.levels.items()},
             {name: flat(values) for name, values in self.counts.items()},
-            {level: ragged(rows) for level, rows in self.pairs.items()},
         )
 
     @classmethod
@@ -233,15 +202,11 @@ class FeatureBatch(ShortRepr):
         """The examples of several parts with the same columns; views where these are neighbours."""
         if len(parts) == 1:
             return parts[0]
-        tokens = [part.tokens for part in parts if part.tokens is not None]
-        words = [part.words for part in parts if part.words is not None]
         return cls(
             np.concatenate([part.unique_ids for part in parts]),
             join_columns([part.sequence for part in parts]),
-            Rows.join(tokens) if tokens else None,
-            Rows.join(words) if words else None,
+            {level: Rows.join([part.levels[level] for part in parts]) for level in parts[0].levels},
             join_columns([part.counts for part in parts]),
-            {level: Rows.join([part.pairs[level] for part in parts]) for level in parts[0].pairs},
         )
 
     def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
@@ -265,7 +230,7 @@ class FeatureBatch(ShortRepr):
             values = {
                 feature.name: found[feature.name][rows[feature.level]] for feature in features
             }
-            values |= {f.name: matrices(values[f.name]) for f in features if f.level in PAIRS}
+            values |= {f.name: matrices(values[f.name]) for f in features if f.is_paired}
             yield FeatureRecord(unique_id, values, **parts)
 
 

@@ -85,7 +85,7 @@ class RecordSource(ABC):
             return blocks[0]
         empty = np.empty((0, feature.stored_width), value_dtype(feature.dtype))
         values = np.concatenate([empty, *(values for values, _ in blocks)])
-        if feature.level == "sequence":
+        if feature.is_sequence:
             return values, None
         lengths = [np.diff(splits) for _, splits in blocks if splits is not None]
         return values, splits_of(np.concatenate([np.zeros(0, np.int64), *lengths]))

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.features import PAIRS
+from bert_features.config.levels import LEVELS, TEXT
 from bert_features.errors import OutputError
 from bert_features.files.checksums import masked_checksum
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
-    SPLITS,
     Column,
     check_columns,
     columns_of,
@@ -34,7 +33,7 @@ from bert_features.formats.columns import (
 )
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
-from bert_features.formats.records import LEVELS, TEXT, FeatureBatch
+from bert_features.formats.records import FeatureBatch
 from bert_features.formats.sidecar import sidecar_path
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -49,7 +48,7 @@ class Writer(FeatureWriter):
 
     def _write(self, batch: FeatureBatch) -> None:
         columns = convert_to_columns(batch)
-        ends = {level: columns[name].tolist() for level, name in SPLITS.items() if name in columns}
+        ends = {level: rows.splits.tolist() for level, rows in batch.levels.items()}
         ends["sequence"] = list(range(len(batch) + 1))
         wanted = {name: column for name, column in self._columns.items() if column.rows in ends}
         for i in range(len(batch)):
@@ -109,18 +108,19 @@ class File(RecordFile):
         fields = example.features.feature
         columns = {"unique_ids": convert_ids([_unique_id(example, self.id_type)], self.id_type)}
         for level in levels_of(self.features):
-            for name, dtype in LEVELS[level].items():
+            for name, dtype in LEVELS[level].columns.items():
                 if dtype == TEXT:
                     columns[name] = text_array(_texts(fields[name]))
-                    columns[SPLITS[level]] = np.array([0, len(columns[name])])
+                    columns[LEVELS[level].splits] = np.array([0, len(columns[name])])
                 else:
                     columns[name] = np.array(fields[name].int64_list.value, np.int32)
         for feature in self.features:
             (tensor,) = fields[feature.name].bytes_list.value
             values = tf.make_ndarray(tensor_pb2.TensorProto.FromString(tensor))
-            columns[feature.name] = values[None] if feature.level == "sequence" else values
-            if feature.level in PAIRS:
-                columns[SPLITS[feature.level]] = np.array([0, len(values)])
+            columns[feature.name] = values[None] if feature.is_sequence else values
+            if not feature.is_sequence:
+                splits = LEVELS[feature.level].splits
+                columns.setdefault(splits, np.array([0, len(values)]))
         check_columns(columns, self._expected)
         return convert_to_batch(columns, self.features)
 

@@ -8,11 +8,11 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from bert_features.config.features import PAIRS
+from bert_features.config.levels import LEVELS, TEXT
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.columns import levels_of, object_array, value_dtype
-from bert_features.formats.records import LEVELS, SPANS, TEXT, Feature, FeatureRecord
+from bert_features.formats.records import SPANS, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
@@ -228,7 +228,7 @@ class FeatureView:
     def _level_columns(self) -> dict[str, str]:
         """The columns of tokens and words, and their dtypes."""
         levels = levels_of(self.features)
-        return {name: dtype for level in levels for name, dtype in LEVELS[level].items()}
+        return {name: dtype for level in levels for name, dtype in LEVELS[level].columns.items()}
 
 
 def _cells_of(record: FeatureRecord) -> dict[str, Any]:
@@ -245,10 +245,7 @@ def _cells_of(record: FeatureRecord) -> dict[str, Any]:
 
 
 def _shape(feature: Feature) -> list[int | None]:
-    width = feature.stored_width
-    if feature.level in PAIRS:
-        return [width, None, None]
-    return [width] if feature.level == "sequence" else [None, width]
+    return list(LEVELS[feature.level].shape(feature.stored_width, None))
 
 
 def _encoded(cell: Any) -> Any:

@@ -133,7 +133,7 @@ class BertFeatures(keras.layers.Layer):
 
     def __repr__(self) -> str:
         outputs = ", ".join(
-            f"{o.name} {o.dtype} [B, {'' if o.level == 'sequence' else 'S, '}{o.width}]"
+            f"{o.name} {o.dtype} [B, {'' if o.is_sequence else 'S, '}{o.width}]"
             for o in self.output_specs
         )
         state = "trainable" if self.trainable else "frozen"
@@ -262,9 +262,7 @@ class BertFeatures(keras.layers.Layer):
         batch, length = inputs["input_word_ids"].shape
         return {
             output.name: keras.KerasTensor(
-                (batch, output.width)
-                if output.level == "sequence"
-                else (batch, length, output.width),
+                (batch, output.width) if output.is_sequence else (batch, length, output.width),
                 output.dtype,
             )
             for output in self.output_specs

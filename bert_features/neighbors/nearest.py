@@ -167,7 +167,7 @@ def vectors_of_ids(
     texts; OutputError if the file is damaged.
     """
     chosen = choose_feature(file, feature)
-    if chosen.level != "sequence":
+    if not chosen.is_sequence:
         raise ConfigError(
             f"an id names a text, but {chosen.name} has a vector for each {chosen.level}; pass a "
             "query text"

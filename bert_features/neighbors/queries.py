@@ -44,7 +44,7 @@ def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> li
     Raises ConfigError if a word is named for a feature of texts, or none for one of words or
     tokens.
     """
-    if feature.level == "sequence":
+    if feature.is_sequence:
         if token is not None:
             raise ConfigError.naming(
                 "{token} is {received!r}, but each vector of {name} is of a whole text; leave "
@@ -95,7 +95,7 @@ def embed(
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
     words = check_words(feature, texts, token)
-    if prompt is not None and feature.level != "sequence":
+    if prompt is not None and not feature.is_sequence:
         raise ConfigError.naming(
             "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
             "leave {prompt} out",
@@ -120,7 +120,7 @@ def embed(
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
-    if feature.level == "sequence":
+    if feature.is_sequence:
         prompts = extractor.preparation.prompts
         before = prompts.of_queries() if prompt is None else prompts.choose(prompt)
         return np.asarray(extractor.encode(list(texts), feature.name, prompt=before), np.float64)

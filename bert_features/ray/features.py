@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import PAIRS, OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.errors import ConfigError
 from bert_features.formats.columns import object_array, value_dtype
 from bert_features.machine.hardware import limit_cores
@@ -118,7 +118,7 @@ class Features:
 
 def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:
     """[N, D] of vectors; else object [N]."""
-    if output.level != "sequence":
+    if not output.is_sequence:
         return object_array(rows)
     empty = np.zeros((0, output.stored_width), value_dtype(output.dtype))
     return np.stack(rows) if rows else empty
@@ -130,11 +130,11 @@ def _arrow_column(output: OutputSpec, rows: list[np.ndarray]) -> Any:
 
     width = output.stored_width
     empty = np.zeros((0, width), value_dtype(output.dtype))
-    if output.level in PAIRS:
+    if output.is_paired:
         rows = [row.transpose(1, 2, 0).reshape(-1, width) for row in rows]
     values = np.concatenate([empty, *(row.reshape(-1, width) for row in rows)])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)
-    if output.level == "sequence":
+    if output.is_sequence:
         return vectors
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     return pa.LargeListArray.from_arrays(pa.array(offsets), vectors)

@@ -55,7 +55,7 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
 
 def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     """The tokens of a text: [CLS], pieces, [SEP], and for a pair more pieces and [SEP]."""
-    tokens, tokenizer = answer.results.level("token"), service.extractor.tokenizer
+    tokens, tokenizer = answer.results.levels["token"], service.extractor.tokenizer
     start, stop = tokens.splits[example : example + 2].tolist()
     ids = tokens.columns["token_ids"][start:stop]
     frame = tokenizer.frame
@@ -93,7 +93,7 @@ def to_arrow(service: Service, answer: Answer) -> bytes:
     features, batch = answer.features, _batch(service, answer)
     schema = schema_of(features, "int")
     table = pa.Table.from_batches([convert_to_arrow(batch, features, schema)])
-    if answer.with_tokens and batch.tokens is None:
+    if answer.with_tokens and "token" not in batch.levels:
         table = _with_tokens(service, answer, table)
     counts = answer.results.counts
     for name, values in (
@@ -113,7 +113,7 @@ def to_arrow(service: Service, answer: Answer) -> bytes:
 def _with_tokens(service: Service, answer: Answer, table: Any) -> Any:
     import pyarrow as pa
 
-    tokens = answer.results.level("token")
+    tokens = answer.results.levels["token"]
     ids = tokens.columns["token_ids"]
     pieces = service.extractor.tokenizer.convert_ids_to_tokens(ids.tolist())
     splits = pa.array(tokens.splits, pa.int32())
@@ -128,7 +128,7 @@ def _with_tokens(service: Service, answer: Answer, table: Any) -> Any:
 def to_npy(service: Service, answer: Answer) -> bytes:
     """An .npy array [N, D] of a single feature of level 'sequence'; else raises RequestError."""
     del service
-    if len(answer.features) != 1 or answer.features[0].level != "sequence":
+    if len(answer.features) != 1 or not answer.features[0].is_sequence:
         named = ", ".join(feature.name for feature in answer.features)
         raise RequestError(
             "not_acceptable",

@@ -90,5 +90,5 @@ class Catalog:
         return {
             name: specs[0]
             for name, specs in self.outputs.items()
-            if len(specs) == 1 and specs[0].level == "sequence"
+            if len(specs) == 1 and specs[0].is_sequence
         }

@@ -13,11 +13,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from bert_features import __version__
+from bert_features.config.levels import LEVELS
 from bert_features.errors import ConfigError, ServiceError
 from bert_features.extraction.encoding import collect
 from bert_features.extraction.similarity import EncodesByPrompt
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
-from bert_features.formats.records import LEVELS, Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
 from bert_features.serving.parts import Part, cut, kind_of
@@ -277,7 +278,7 @@ class _Call:
                 [getattr(f, key) for key in _SHAPE] for f in self.wanted
             ]:
                 raise ServiceError(f"{url} has changed its outputs since this client was made")
-            tokens = LEVELS["token"] if self.with_tokens else ()
+            tokens = LEVELS["token"].columns if self.with_tokens else ()
             columns = dict.fromkeys([*schema_of(self.wanted, "int").names, *tokens])
             lost = table[_LOST].to_numpy()
             table = table.select(list(columns))

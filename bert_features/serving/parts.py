@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bert_features.config.features import PAIRS
+from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.errors import ConfigError, InputError, ServiceError
 from bert_features.formats.records import Feature
@@ -129,9 +129,7 @@ def _size(
     tokens = characters + _SPECIAL_TOKENS
     kept = tokens if info.long_text == "window" else min(tokens, info.max_seq_length)
     answer = sum(
-        feature.width
-        * ITEM_SIZES[feature.dtype]
-        * (1 if feature.level == "sequence" else kept**2 if feature.level in PAIRS else kept)
+        feature.width * ITEM_SIZES[feature.dtype] * LEVELS[feature.level].count(kept)
         for feature in features
     )
     return 1, len(encoded) + 2, tokens, answer

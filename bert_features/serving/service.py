@@ -17,7 +17,8 @@ from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
 from bert_features.batches.words import WordSplit
 from bert_features.checkpoints.locate import MINILM
-from bert_features.config.features import PAIRS, OutputSpec
+from bert_features.config.features import OutputSpec
+from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.extraction.extractor import FeatureExtractor
@@ -174,8 +175,11 @@ class Service:
         preparation = self._preparation(features)
         longest = max(tokens) if preparation.in_windows else preparation.max_seq_length
         kept = [min(count, longest) for count in tokens]
-        vectors = {"sequence": len(examples), "token": sum(kept), "word": sum(words)}
-        vectors |= dict.fromkeys(PAIRS, sum(count * count for count in kept))
+        units = {"token": kept, "word": [*words], "sequence": [1] * len(examples)}
+        vectors = {
+            level: sum(map(row.count, kept if row.axes == 2 else units[row.unit]))
+            for level, row in LEVELS.items()
+        }
         size = sum(f.width * ITEM_SIZES[f.dtype] * vectors[f.level] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:

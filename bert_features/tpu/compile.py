@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_features.config.features import PAIRS, OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
@@ -200,9 +200,9 @@ class TpuCompiler:
         """Bytes of an output per token of a row."""
         vectors = MAX_SEGMENTS if self.job.packed else 1
         size = output.width * ITEM_SIZES[output.dtype]
-        if output.level in PAIRS:
+        if output.is_paired:
             return size * length
-        return size * vectors / length if output.level == "sequence" else size
+        return size * vectors / length if output.is_sequence else size
 
     def _largest(self, length: int, *, share: float, fits: int = 0, too_many: int | None) -> int:
         """The largest number of rows of one length that fits; see `largest_rows`."""

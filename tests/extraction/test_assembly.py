@@ -239,7 +239,7 @@ def test_large_features_do_not_wait_for_512_examples(monkeypatch, level):
             if level == "token":
                 tokens.features["a"] = values
             pairs = {level: Rows(splits, {}, {"a": values})} if level == "token_pair" else {}
-            yield FeatureBatch(np.arange(first, first + 2), tokens=tokens, pairs=pairs)
+            yield FeatureBatch(np.arange(first, first + 2), levels={"token": tokens, **pairs})
 
     found = []
     for batch in regroup(windows(), np.array(["a"], object)):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_features.config.features import PAIRS
 from bert_features.config.outputs import Level
 from bert_features.errors import OutputError
 from bert_features.formats import (
@@ -22,7 +21,7 @@ from bert_features.formats import (
     open_writer,
     read_features,
 )
-from bert_features.formats.columns import value_dtype
+from bert_features.formats.columns import levels_of, value_dtype
 from bert_features.formats.records import (
     SPANS,
     Feature,
@@ -62,11 +61,10 @@ def make_batch(
     rows = [["[CLS]", *(WORDS[i % len(WORDS)] for i in range(n)), "[SEP]"] for n in lengths]
     pieces = [piece for row in rows for piece in row]
     words = [WORDS[i % len(WORDS)] for n in lengths for i in range(n)]
-    count = {"token": len(pieces), "word": len(words), "sequence": len(rows)}
-    levels = {f.unit for f in features}
-    sizes = {"token_pair": [len(row) for row in rows], "word_pair": lengths}
-    splits = {level: splits_of([n * n for n in numbers]) for level, numbers in sizes.items()}
-    count |= {level: int(ends[-1]) for level, ends in splits.items()}
+    sizes = {"token": np.array(list(map(len, rows))), "word": np.array(lengths)}
+    splits = {level: splits_of(numbers) for level, numbers in sizes.items()}
+    splits |= {f"{level}_pair": splits_of(numbers**2) for level, numbers in sizes.items()}
+    count = {"sequence": len(rows)} | {level: int(ends[-1]) for level, ends in splits.items()}
     ids = rng.integers(0, 30522, len(pieces), dtype=np.int32)
     spans = rng.integers(-1, 100, (4, len(words)), dtype=np.int32)
     columns: dict[str, dict[str, np.ndarray]] = {
@@ -82,11 +80,7 @@ def make_batch(
     return FeatureBatch(
         np.array(as_text, object) if id_type == "str" else np.array(numbers, np.int64),
         vectors["sequence"],
-        Rows(splits_of([len(row) for row in rows]), columns["token"], vectors["token"])
-        if "token" in levels
-        else None,
-        Rows(splits_of(lengths), columns["word"], vectors["word"]) if "word" in levels else None,
-        pairs={v: Rows(splits[v], {}, vectors[v]) for v in sizes if vectors[v]},
+        {v: Rows(splits[v], columns.get(v, {}), vectors[v]) for v in levels_of(features)},
     )
 
 
@@ -276,7 +270,7 @@ def assert_arrays(view: FeatureView, feature: Feature, rows: list[np.ndarray]) -
     blocks = list(view.blocks(feature.name))
     assert values.dtype == value_dtype(feature.dtype)
     np.testing.assert_array_equal(np.concatenate([values[:0], *(v for v, _ in blocks)]), values)
-    if feature.level in PAIRS:
+    if feature.is_paired:
         rows = [pairs_of(row) for row in rows]
     if splits is None:
         assert feature.level == "sequence"

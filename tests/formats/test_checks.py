@@ -37,16 +37,20 @@ def test_names_that_are_columns_already(name: str) -> None:
 
 def wrong_batches() -> Iterator[FeatureBatch]:
     batch = make_batch(ONE, [1])
-    tokens = batch.level("token")
+    tokens = batch.levels["token"]
     columns, features, splits = tokens.columns, tokens.features, tokens.splits
     values, ids = features["layer_output_0"], columns["token_ids"]
     for wrong in (values[:, :2], values[:2], values.astype(np.float16)):
-        yield dataclasses.replace(batch, tokens=Rows(splits, columns, {"layer_output_0": wrong}))
+        yield dataclasses.replace(
+            batch, levels={"token": Rows(splits, columns, {"layer_output_0": wrong})}
+        )
     for changes in ({"tokens": columns["tokens"][:2]}, {"token_ids": ids.astype(np.float32)}):
-        yield dataclasses.replace(batch, tokens=Rows(splits, columns | changes, features))
-    yield dataclasses.replace(batch, tokens=Rows(splits, columns))
-    yield dataclasses.replace(batch, tokens=Rows(splits[:1], columns, features))
-    yield dataclasses.replace(batch, tokens=None)
+        yield dataclasses.replace(
+            batch, levels={"token": Rows(splits, columns | changes, features)}
+        )
+    yield dataclasses.replace(batch, levels={"token": Rows(splits, columns)})
+    yield dataclasses.replace(batch, levels={"token": Rows(splits[:1], columns, features)})
+    yield dataclasses.replace(batch, levels={})
     yield dataclasses.replace(batch, unique_ids=np.array(["a"], object))
 
 

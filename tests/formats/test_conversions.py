@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from bert_features.config.features import PAIRS
 from bert_features.errors import MissingExtraError
 from bert_features.formats import (
     DTYPES,
@@ -54,7 +53,7 @@ def test_to_arrow(tmp_path: Path, format: str, name: str, id_type: IdType) -> No
         assert has_ids == ("tokens" in row and format != "jsonl")
         cells = cells_of(record)
         cells.pop("token_ids", None)
-        cells |= {f.name: pairs_of(cells[f.name]) for f in features if f.level in PAIRS}
+        cells |= {f.name: pairs_of(cells[f.name]) for f in features if f.is_paired}
         assert row == {key: np.array(cell).tolist() for key, cell in cells.items()}
     assert (
         file[1:4].to_arrow().select(["unique_id"]).equals(table.slice(1, 3).select(["unique_id"]))

@@ -75,7 +75,7 @@ def test_views_and_foreign_layouts_are_written_right(tmp_path: Path, format: str
     values = np.asfortranarray(batch.features["layer_output_0"])
     values.flags.writeable = False
     odd = batch.copy()
-    odd.level("token").features["layer_output_0"] = values
+    odd.levels["token"].features["layer_output_0"] = values
     path = tmp_path / f"f{SUFFIX[format]}"
     write(path, format, ONE, odd)
     assert_all_same(read_features(path), expected_records(format, batch))

@@ -85,7 +85,7 @@ def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
         "layer_output_1": np.array([[1e-7], [2e-6]], np.float32),
         "sum": np.array([[123456.789], [10.0]], np.float32),
     }
-    batch = FeatureBatch(np.array([7]), tokens=Rows(np.array([0, 2]), columns, vectors))
+    batch = FeatureBatch(np.array([7]), levels={"token": Rows(np.array([0, 2]), columns, vectors)})
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", features, batch)
     assert path.read_text(encoding="ascii") == (
@@ -129,7 +129,7 @@ def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:
     batch = FeatureBatch(
         np.array(['a"é'], object),
         {"sentence": np.array([[1 / 3, 0, 0, -1]], np.float32)},
-        words=Rows(np.array([0, 2]), columns, vectors),
+        {"word": Rows(np.array([0, 2]), columns, vectors)},
     )
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", features, batch, id_type="str")

@@ -15,7 +15,7 @@ TOKENS = Rows(
     },
     {"t": np.zeros((9, 4), np.float32)},
 )
-BATCH = FeatureBatch(np.array([0, 1]), {"s": np.zeros((2, 4), np.float16)}, TOKENS)
+BATCH = FeatureBatch(np.array([0, 1]), {"s": np.zeros((2, 4), np.float16)}, {"token": TOKENS})
 FEATURES = (
     Feature("t", (-1,), "none", 4, "float32"),
     Feature("s", (-1,), "none", 4, "float16", "sequence", "mean"),
@@ -76,7 +76,7 @@ def test_words_and_batches():
         "starts=int64 [3], ends=int64 [3], type_ids=int64 [3], num_pieces=int64 [3]))"
     )
     assert repr(BATCH).startswith(
-        "FeatureBatch(unique_ids=int64 [2], sequence={'s': float16 [2, 4]}, tokens=Rows("
+        "FeatureBatch(unique_ids=int64 [2], sequence={'s': float16 [2, 4]}, levels={'token': Rows("
     )
     assert "\n" not in repr(BATCH)
 

@@ -79,7 +79,8 @@ def test_writing_by_arrow_loads_no_pandas_in_a_process_of_our_own(tmp_path, form
         claim_process()
         vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
         columns = {"tokens": np.array(["a", "b", "c"], object), "token_ids": np.arange(3)}
-        batch = FeatureBatch(np.arange(1), {}, Rows(np.array([0, 3]), columns, {"x": vectors}))
+        tokens = Rows(np.array([0, 3]), columns, {"x": vectors})
+        batch = FeatureBatch(np.arange(1), levels={"token": tokens})
         path, format = sys.argv[1:]
         features = (Feature("x", (-1,), "none", 2, "float32"),)
         with open_writer(path, format=format, features=features, metadata={}) as writer:

@@ -89,7 +89,7 @@ def column_chunk(feature: Feature, *, offset: int, size: int, num_values: int) -
 
     `offset` is the position of the first of them in the file, `size` the bytes of all.
     """
-    depth = 1 if feature.level == "sequence" else 2
+    depth = 1 if feature.is_sequence else 2
     path = [feature.name.encode(), *[b"list", b"element"] * depth]
     metadata: Struct = {
         1: (I32, PHYSICAL_TYPES[feature.dtype]),
