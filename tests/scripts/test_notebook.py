@@ -151,20 +151,24 @@ def test_on_colab_it_asks_for_drive_or_for_a_bucket(output, folder, asked, monke
     [
         ("mine.whl", "mine.whl[demo,jax,gcs]"),
         ("git+https://here", "bert_features[demo,jax,gcs] @ git+https://here"),
+        ("", "bert_features-0.1.0.whl[demo,jax,gcs]"),  # a wheel that was uploaded
     ],
 )
-def test_it_installs_what_this_runtime_lacks(source, requirement, monkeypatch, capsys):
+def test_it_installs_what_this_runtime_lacks(source, requirement, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("bert_features-0.1.0.whl").touch()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.setattr(sys, "executable", "echo")
     execute(session(SOURCE=source, OUTPUT="gs://bucket/mine"), "install")
     assert capsys.readouterr().out.splitlines()[1:] == [
-        f"installing {source}",
-        f"-m pip install --quiet {requirement}",
+        f"installing {source or 'bert_features-0.1.0.whl'}",
+        f"-m pip install --quiet {requirement} matplotlib",
     ]
 
 
-def test_without_the_package_it_says_what_to_fill_in(monkeypatch):
+def test_without_the_package_it_says_what_to_fill_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="SOURCE is empty"):
         execute({}, "settings", "install")
