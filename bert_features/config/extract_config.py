@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
-from bert_features.config.config_files import is_preset, read_config
+from bert_features.config.config_files import PRESETS, read_config
 from bert_features.config.input_format import FormatName, InputFormat, LineBytes
 from bert_features.config.kinds import Kind
 from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
@@ -288,7 +288,7 @@ class ExtractConfig(Settings):
             cls.of(values, source=str(path))  # errors in the file name the file
         except ConfigError as error:
             raise ConfigError(str(error)) from error  # and its keys, whoever reads them
-        if is_preset(path):  # its settings are not the user's: they give way
+        if path.parent == PRESETS:  # its settings are not the user's: they give way
             idle = idle_settings({**values, **overrides})
             values = {name: value for name, value in values.items() if name not in idle}
         config = cls.of({**values, **overrides})
@@ -346,10 +346,9 @@ class ExtractConfig(Settings):
         if self.cache_gb is not None and self.cache is None:
             raise ConfigError.naming("{cache_gb} is a limit for {cache}; pass {cache} too")
         check_names_differ(output_names(self.output_configs(), self.layers))
-        of_all = OF_ALL_OUTPUTS if self.outputs else ["word_split"]
-        for name in idle_settings(dict(self)) & self.model_fields_set & {*of_all}:
-            why = OF_ALL_OUTPUTS[name]
-            raise ConfigError.naming(f"no output uses {{{name}}}: {why}; leave {{{name}}} out")
+        of_all = {*OF_ALL_OUTPUTS} if self.outputs else {"word_split"}
+        for name in idle_settings(dict(self)) & self.model_fields_set & of_all:
+            raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
         return self
 
     def checkpoint_options(self) -> CheckpointOptions:

@@ -20,13 +20,17 @@ DEFAULT_TOP_K = 5
 _OF_VECTORS = ("combine", "weights", "special_tokens", "normalize", "dim", "calibration")
 _OF_LAYERS = (*_OF_VECTORS, "layers", "heads", "pooling", "dtype")
 _UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
+    "level": {
+        "token": ("special_tokens", "word_split"),
+        "word": ("special_tokens",),
+        "sequence": ("word_split",),
+    },
+    "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
     "kind": {
         "attention": (*_OF_VECTORS, "top_k"),
         "masked_lm": _OF_LAYERS,
         "score": (*_OF_LAYERS, "top_k"),
     },
-    "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
-    "level": {"token": ("word_split",), "sequence": ("word_split",)},
 }
 # The levels of outputs of other kinds.
 _OWN_LEVELS: dict[str, tuple[str, ...]] = {

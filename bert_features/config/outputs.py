@@ -188,12 +188,6 @@ class OutputConfig(Settings):
         check_kind(self)
         if self.kind != "attention" and not _is_pooling(self.pooling, self.level):
             raise _wrong_pooling(str(self.pooling), self.level)
-        if not self.special_tokens and self.level != "sequence":
-            raise ConfigError.naming(
-                "{special_tokens} is false, which only level 'sequence' allows; this output has "
-                "level '{received}': pass {level:'sequence'}",
-                received=self.level,
-            )
         if not self.special_tokens and not _OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
             raise ConfigError.naming(
                 "{special_tokens} is false; {pooling} '{received}' is the vector of [CLS] itself",
@@ -213,12 +207,8 @@ class OutputConfig(Settings):
 
 # The settings of the single output of a run without named ones.
 SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
-# The settings of the run for outputs without their own, and why it may be that none uses them.
-OF_ALL_OUTPUTS = {
-    "layers": "each has its own, or a kind or pooling that takes none",
-    "dtype": "each has its own, or a kind that takes none",
-    "word_split": "it is for {level:'word'}",
-}
+# The settings of the run for outputs without their own.
+OF_ALL_OUTPUTS = ("layers", "dtype", "word_split")
 
 
 def idle_settings(values: Mapping[str, Any]) -> set[str]:
@@ -226,14 +216,13 @@ def idle_settings(values: Mapping[str, Any]) -> set[str]:
     outputs = [dict(output) for output in values.get("outputs") or ()]
     if not outputs:
         return {*unused(values)}
-    for output in outputs:
-        if output.get("pooling") == AUTO_POOLING and output.get("layers") is None:
-            output["layers"] = (-1,)
-    return {*SINGLE_OUTPUT} | {
-        name
-        for name in OF_ALL_OUTPUTS
-        if all(output.get(name) is not None or name in unused(output) for output in outputs)
-    }
+    own = [
+        unused(o).keys()
+        | {n for n, v in o.items() if v is not None}
+        | ({"layers"} if o.get("pooling") == AUTO_POOLING else set())
+        for o in outputs
+    ]
+    return {*SINGLE_OUTPUT} | set(OF_ALL_OUTPUTS).intersection(*own)
 
 
 def pooling_parts(pooling: str) -> tuple[str, ...]:

@@ -66,8 +66,8 @@ class FeatureWriter(ABC):
         self._id_type = id_type
         self._closed = False
         self._columns = columns_of(self._features, id_type)
-        self._given = dict(metadata)
-        self._metadata = complete_metadata(self._given, self._features, id_type)
+        self._given = metadata
+        self._metadata = complete_metadata(metadata, self._features, id_type)
         targets = self.targets(Path(path))
         self.path = targets[-1]
         with storage_errors(f"write {self.path}"):
@@ -138,8 +138,8 @@ class FeatureWriter(ABC):
             return
         with self._whole_or_nothing():
             if self.texts_crc32c is not None:
-                self._given[TEXTS_CHECKSUM] = self.texts_crc32c
-            self._metadata = complete_metadata(self._given, self._features, self._id_type)
+                given = {**self._given, TEXTS_CHECKSUM: self.texts_crc32c}
+                self._metadata = complete_metadata(given, self._features, self._id_type)
             self._finish()
             if self.has_sidecar:
                 self._write_sidecar()

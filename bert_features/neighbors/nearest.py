@@ -249,33 +249,27 @@ def find_texts(
     the texts are others; ConfigError if a setting has no meaning for it.
     """
     found: dict[int | str, str] = {}
-    parts = file.texts()
+    parts, named = file.texts(), ", ".join(paths)
     is_share = file.metadata.get("config", {}).get("shard") is not None
     own = set(file.ids.tolist()) if is_share else None
     with contextlib.closing(_read(file, paths)) as read:  # type: ignore[type-var]
         examples = (each for each in read if own is None or each.unique_id in own)
-        as_recorded = True
+        same = True
         for records, crc32c in parts:
             count = crc = 0
             for example in islice(examples, records):
-                count += 1
-                crc = example.checksum(crc)
+                count, crc = count + 1, example.checksum(crc)
                 if example.unique_id in wanted:
                     found[example.unique_id] = _text_of(example)
-            as_recorded &= count == records and crc32c in (None, as_hex(crc))
-        if not as_recorded or next(examples, None) is not None:
-            raise InputError.naming(
-                "{paths}: these are not the texts that {path} was made from; pass {texts} for each "
-                "input of the extraction, in their order",
-                paths=", ".join(paths),
-                path=file.path,
+            same &= count == records and crc32c in (None, as_hex(crc))
+        if not same or next(examples, None) is not None:
+            raise InputError(
+                f"{named}: these are not the texts that {file.path} was made from; pass all inputs "
+                "of the extraction, in their order"
             )
     if any(crc32c is None for _, crc32c in parts):
-        logger.warning(
-            "%s has no checksum of its texts: only their number was compared with %s",
-            file.path,
-            ", ".join(paths),
-        )
+        unchecked = "%s has no checksum of its texts: only their number was compared with %s"
+        logger.warning(unchecked, file.path, named)
     return found
 
 
