@@ -31,11 +31,11 @@ from bert_features.batches.words import (
     Units,
     WordPieces,
     WordSplit,
+    check_split,
     find_words,
     locate_words,
     text_lengths,
 )
-from bert_features.errors import ConfigError
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenizer import Tokenizer
@@ -119,9 +119,6 @@ class TextInputFn:
       scores: whether each piece is masked in a row of its own, see `scoring`.
       stages: measures reading, tokenizing and batching.
 
-    Raises:
-      ConfigError: words are to be split like BERT, and the tokenizer does not split like BERT.
-
     Attributes:
       buckets: lengths of rows, ascending.
       window_tokens: number of tokens that are sorted into buckets together.
@@ -148,12 +145,6 @@ class TextInputFn:
         self._tokenizer = tokenizer
         self.window_tokens = window_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
-        if words == "bert" and not tokenizer.splits_words:
-            raise ConfigError.naming(
-                "{word_split} is 'bert', which needs a WordPiece vocabulary, and this is "
-                "{tokenizer}; pass {word_split:'whitespace'}",
-                tokenizer=repr(tokenizer),
-            )
         self._words, self._mask_id, self._scores = words, mask_id, scores
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
@@ -276,6 +267,7 @@ class TextInputFn:
     def _rows(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
         """Tokenises examples and lays them out: their rows, and their words, if wanted."""
         alone = self._tokenizer.splits_words
+        check_split(self._words, examples, splits_words=alone)
         units = Units.of(examples, self._words) if alone else Units.whole_texts(examples)
         with_places = self._words is not None and not all(units.are_words)
         values, lengths, starts, ends = tokenize_units(

@@ -12,12 +12,24 @@ from typing import Literal
 
 import numpy as np
 
+from bert_features.errors import ConfigError
 from bert_features.readers.input_example import InputExample
 
 WordSplit = Literal["bert", "whitespace"]
 
 _WORD = re.compile(r"\S+")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def check_split(
+    split: WordSplit | None, examples: Iterable[InputExample], *, splits_words: bool
+) -> None:
+    """Refuses to split texts like BERT with a tokenizer that does not; raises ConfigError."""
+    if split == "bert" and not splits_words and any(each.words_a is None for each in examples):
+        raise ConfigError.naming(
+            "{word_split} is 'bert', which needs a WordPiece vocabulary, and this checkpoint has "
+            "another; pass {word_split:'whitespace'}, or an input of words"
+        )
 
 
 @dataclass(frozen=True)

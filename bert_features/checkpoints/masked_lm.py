@@ -90,6 +90,16 @@ def _plain(name: str) -> str:
     return _SCOPE.sub("", weight_names.in_todays_norms(name))
 
 
+def check_head(name: str, stored: Mapping[str, str]) -> None:
+    """Refuses a checkpoint without a head, see `stored_head`; raises CheckpointError."""
+    if not stored:
+        raise CheckpointError(
+            f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
+            "models and those of sentence-transformers lack it: take the pre-trained model, such "
+            "as bert-base-uncased"
+        )
+
+
 def read_head(
     checkpoint: Checkpoint, stored: Mapping[str, str], words: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -102,12 +112,7 @@ def read_head(
         own instead of the word embeddings.
     """
     name, reader = checkpoint.name, checkpoint.weights.reader
-    if not stored:
-        raise CheckpointError(
-            f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
-            "models and those of sentence-transformers lack it: take the pre-trained model, such "
-            "as bert-base-uncased"
-        )
+    check_head(name, stored)
     path = checkpoint.weights_path
     read = {key: read_floats(reader, stored_name, path) for key, stored_name in stored.items()}
     if not checkpoint.config.decoder_bias:

@@ -92,9 +92,12 @@ def check_config(checkpoint: Checkpoint) -> None:
         check_weights(checkpoint)
 
 
-def check_weights(checkpoint: Checkpoint) -> None:
+def check_weights(checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False) -> None:
     """Refuses a config that does not fit the weights, with the errors of `read_weights`."""
-    _check_names(checkpoint, _names_in(checkpoint), pooler=False)
+    names = _names_in(checkpoint)
+    _check_names(checkpoint, names, pooler=pooler)
+    if head:
+        masked_lm.check_head(checkpoint.name, _head_of(checkpoint, names))
 
 
 def _log_what_is_left_out(

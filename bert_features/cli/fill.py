@@ -10,7 +10,6 @@ from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError
-from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _CHECKPOINT = ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act")
 
@@ -34,12 +33,13 @@ def fill(
     head. The embedded minilm has none; pass --checkpoint bert-base-uncased, or another model that
     was not fine-tuned. Logarithms are natural.
     """
-    import_tensorflow(settings.runtime, settings.device)
+    from bert_features.extraction.checks import check_input_and_checkpoint
     from bert_features.extraction.extractor import FeatureExtractor
 
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
     output = {"kind": "masked_lm", "name": "fill", "top_k": top_k}
-    extractor = FeatureExtractor(ExtractConfig.of({**given, "outputs": [output]}))
+    config = ExtractConfig.of({**given, "outputs": [output]})
+    extractor = FeatureExtractor(config, checkpoint=check_input_and_checkpoint(config))
     pieces = dict(enumerate(extractor.tokenizer.tokens))
     mask = pieces[extractor.preparation.mask_id or 0]
     for text in texts:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from bert_features.errors import ConfigError
 
-_PRESETS = Path(__file__).with_name("presets")
+PRESETS = Path(__file__).with_name("presets")
 
 
 def preset_names() -> list[str]:
     """The names of the settings that come with the package, sorted."""
-    return sorted(path.stem for path in _PRESETS.glob("*.toml"))
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
 def read_config(name: str | Path) -> tuple[Path, str]:
@@ -25,7 +25,7 @@ def read_config(name: str | Path) -> tuple[Path, str]:
                 f"cannot read the config {name}: {reason}; pass the path of a TOML file, or a name "
                 f"that comes with the package: {', '.join(preset_names())}"
             )
-        path = _PRESETS / f"{name}.toml"
+        path = PRESETS / f"{name}.toml"
     try:
         return path, path.read_text(encoding="utf-8")
     except OSError as error:

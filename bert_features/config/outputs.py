@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from bert_features.config.bert_config import HiddenAct
-from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind
+from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind, unused
 from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
@@ -188,12 +188,6 @@ class OutputConfig(Settings):
         check_kind(self)
         if self.kind != "attention" and not _is_pooling(self.pooling, self.level):
             raise _wrong_pooling(str(self.pooling), self.level)
-        if not self.special_tokens and self.level != "sequence":
-            raise ConfigError.naming(
-                "{special_tokens} is false, which only level 'sequence' allows; this output has "
-                "level '{received}': pass {level:'sequence'}",
-                received=self.level,
-            )
         if not self.special_tokens and not _OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
             raise ConfigError.naming(
                 "{special_tokens} is false; {pooling} '{received}' is the vector of [CLS] itself",
@@ -209,6 +203,26 @@ class OutputConfig(Settings):
         if self.weights is not None and self.layers is not None:
             check_weights(self.weights, self.layers)
         return self
+
+
+# The settings of the single output of a run without named ones.
+SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
+# The settings of the run for outputs without their own.
+OF_ALL_OUTPUTS = ("layers", "dtype", "word_split")
+
+
+def idle_settings(values: Mapping[str, Any]) -> set[str]:
+    """The settings among those of a run that change nothing, because of others of them."""
+    outputs = [dict(output) for output in values.get("outputs") or ()]
+    if not outputs:
+        return {*unused(values)}
+    own = [
+        unused(o).keys()
+        | {n for n, v in o.items() if v is not None}
+        | ({"layers"} if o.get("pooling") == AUTO_POOLING else set())
+        for o in outputs
+    ]
+    return {*SINGLE_OUTPUT} | set(OF_ALL_OUTPUTS).intersection(*own)
 
 
 def pooling_parts(pooling: str) -> tuple[str, ...]:

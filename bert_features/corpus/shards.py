@@ -1,7 +1,7 @@
 """The shards of one process: each computed by itself, and put in its place whole."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_ends, checksum_of_file
 from bert_features.formats import FeatureWriter, open_writer, output_targets
+from bert_features.formats.headers import TEXTS_CHECKSUM
 from bert_features.formats.jsonl import StreamWriter
 from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.hardware import describe_processor
@@ -115,7 +116,8 @@ class ShardWriter:
                 if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
                     raise changed_input(manifest.inputs[entry.input].path)
             finished = _describe(path, manifest.format, counts)
-        return finished.model_copy(update={"seconds": time.monotonic() - started})
+        seconds = time.monotonic() - started
+        return finished.model_copy(update={"seconds": seconds, TEXTS_CHECKSUM: writer.texts_crc32c})
 
     def _open_writer(self, path: Path) -> FeatureWriter:
         return open_writer(
@@ -152,10 +154,17 @@ def compute_shard(
     Raises:
       BertFeaturesError: see `FeatureExtractor.batches`.
     """
-    counts = Counts()
+    counts, crc = Counts(), 0
+
+    def read() -> Iterator[InputExample]:
+        nonlocal crc
+        for example in examples():
+            crc = example.checksum(crc)
+            yield example
+
     with open_store(place, extractor.preparation) as store:
         batches = extractor.batches(
-            examples,
+            read,
             counts=counts,
             progress=progress,
             ledger=ledger,
@@ -165,6 +174,7 @@ def compute_shard(
         )
         max_bytes = extractor.config.buffer_mb << 20
         write_behind(batches, writer.write, max_bytes=max_bytes, stages=stages)
+    writer.texts_crc32c = as_hex(crc)
     return counts
 
 

@@ -8,15 +8,19 @@ the network.
 import contextlib
 import logging
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.batches.long_text import LongText
+from bert_features.batches.words import check_split
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling
+from bert_features.checkpoints.read import check_weights
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import has_words, needs_head, needs_pooler
 from bert_features.errors import ConfigError
 from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.prompts import Prompts
@@ -25,10 +29,12 @@ from bert_features.formats import check_dtype, read_features
 from bert_features.formats.checks import check_name
 from bert_features.readers.contents import likely_format
 from bert_features.readers.examples import read_examples, source_of
+from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file, is_stream
 
 logger = logging.getLogger("bert_features")
 
+_FIRST = 100  # examples of each input that are read before TensorFlow is imported
 # Kinds of outputs whose texts do not share rows.
 _UNPACKED = {"attention", "score"}
 
@@ -43,32 +49,39 @@ def check_input_and_checkpoint(
     check_kinds(config)
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
-    for input_path in input_paths:
-        _check_input(config, input_path)
+    texts = [text for path in input_paths for text in _check_input(config, path)]
     _hint_at_format(config, input_paths)
     checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
         check_lengths(config, row_length(config, checkpoint))
-        config.plan_outputs(checkpoint.config, auto_pooling(checkpoint, config.output_configs()))
-        _, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
+        auto = auto_pooling(checkpoint, config.output_configs())
+        outputs = config.plan_outputs(checkpoint.config, auto)
+        vocabulary, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
+        if has_words(outputs):
+            check_split(config.word_split, texts, splits_words=vocabulary.splits_words)
+        pooler, head = needs_pooler(outputs), needs_head(outputs)
+        if (pooler or head) and checkpoint.kind == "safetensors":  # TensorFlow reads the others
+            check_weights(checkpoint, pooler=pooler, head=head)
         Prompts(config, checkpoint, lower_cases).check_default()
     return checkpoint
 
 
-def _check_input(config: ExtractConfig, path: str | Path) -> None:
-    """Refuses an input that cannot be read, or whose first example cannot.
+def _check_input(config: ExtractConfig, path: str | Path) -> list[InputExample]:
+    """Refuses an input that cannot be read, or whose first examples cannot.
 
-    An address is left for the run, and so is what can be read only once.
+    An address is left for the run, and so is what can be read only once. Gives one of the examples
+    that are no words, if there is one.
     """
     examples = read_examples(
         path, config.input_settings(), encoding_errors=config.encoding_errors
     )  # reads nothing yet
     if is_url(path):
-        return
+        return []
     check_file(path)
-    if not is_stream(path):
-        with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
-            next(examples, None)
+    if is_stream(path):
+        return []
+    with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
+        return [each for each in islice(examples, _FIRST) if each.words_a is None][:1]
 
 
 def _hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:

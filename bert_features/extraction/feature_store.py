@@ -1,7 +1,7 @@
 """FeatureStore: finished features by their text, in a file that several processes may share.
 
-It is an SQLite database of one table, from the key of a text to its entry. Importing this imports
-no framework.
+It is an SQLite database of two tables: from the key of a text to its entry, and the identity, which
+is also the name of the file. Importing this imports no framework.
 """
 
 import contextlib
@@ -43,6 +43,10 @@ _SCHEMA = """
 create table if not exists entries (
   key blob primary key, tokens integer not null, run integer not null, value blob not null
 )
+"""
+# Written into an empty file alone: entries without an identity may be of any model.
+_IDENTITY = """
+create table if not exists identity as select ? as name where not exists (select 1 from entries)
 """
 
 
@@ -186,7 +190,7 @@ class FeatureStore:
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError as error:
-                self._say("%s is damaged (%s); a new one takes its place", self._path, error)
+                self._say("%s is not usable (%s); a new one takes its place", self._path, error)
                 for suffix in ("", "-wal", "-shm"):  # SQLite's own files beside the database
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
                 return self._connect()
@@ -203,6 +207,9 @@ class FeatureStore:
             # What is not kept needs to outlive a killed process, but not the machine.
             database.execute(f"pragma synchronous = {'normal' if self._place.lasting else 'off'}")
             database.execute(_SCHEMA)
+            database.execute(_IDENTITY, [self._path.stem])
+            if database.execute("select name from identity").fetchall() != [(self._path.stem,)]:
+                raise sqlite3.DatabaseError("it is not of this model and these settings")
         except BaseException:
             database.close()
             raise

@@ -33,9 +33,9 @@ def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], byte
     """The bytes that `compute` gives: from the cache if they are there, else computed and kept.
 
     The name of the file, in a folder of the cache, is a SHA-256 of the sources: all that the bytes
-    depend on, versions of the programs that make them too. The file begins with the SHA-256 of the
-    bytes that follow. A file that is damaged is computed again. A cache that cannot be read or
-    written costs time, and is no error.
+    depend on, versions of the programs that make them too. The file begins with the SHA-256 of
+    this name and the bytes that follow. A file that is damaged, or of another name, is computed
+    again. A cache that cannot be read or written costs time, and is no error.
     """
     try:
         path = cache_dir() / folder / _name(sources)
@@ -62,16 +62,20 @@ def _read(path: Path) -> bytes | None:
     except OSError:
         return None
     found = content[_HASH_BYTES:]
-    if hashlib.sha256(found).digest() == content[:_HASH_BYTES]:
+    if _hash(path, found) == content[:_HASH_BYTES]:
         return found
-    logger.debug("%s is damaged; it is computed again", path)
+    logger.debug("%s is damaged or of another name; it is computed again", path)
     return None
+
+
+def _hash(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + content).digest()
 
 
 def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path, overwrite=True) as new:
-            new.write_bytes(hashlib.sha256(content).digest() + content)
+            new.write_bytes(_hash(path, content) + content)
     except (OSError, BertFeaturesError) as error:
         logger.debug("cannot keep %s: %s", path, error)

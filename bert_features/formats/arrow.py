@@ -29,6 +29,8 @@ from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import Feature, FeatureBatch, splits_of
 
+# Blanks behind the metadata, which stands at the beginning: what is known at the end fits in.
+_RESERVED = 64
 # The format begins with a word of 8 bytes; what follows, up to the footer, is a stream.
 _STREAM_BEGINS = 8
 
@@ -40,9 +42,9 @@ class Writer(GroupWriter):
         import pyarrow as pa
 
         super()._open()
-        metadata = json.dumps(self._metadata).encode()
+        self._opened_with = json.dumps(self._metadata).encode() + b" " * _RESERVED
         schema = schema_of(self._features, self._id_type)
-        self._schema = schema.with_metadata({METADATA_KEY: metadata})
+        self._schema = schema.with_metadata({METADATA_KEY: self._opened_with})
         self._stream = pa.ipc.new_file(self._file, self._schema)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
@@ -55,7 +57,15 @@ class Writer(GroupWriter):
 
     def _finish(self) -> None:
         super()._finish()
+        end, size = self._file.tell(), len(self._opened_with)
         self._stream.close()
+        metadata = json.dumps(self._metadata).encode().ljust(size)
+        # The schema stands at the beginning and, once more, in the footer.
+        for start, length in ((0, _STREAM_BEGINS + self._schema.serialize().size), (end, -1)):
+            self._file.seek(start)
+            part = self._file.read(length)
+            self._file.seek(start)
+            self._file.write(part.replace(self._opened_with, metadata))
 
 
 class File(GroupFile):

@@ -16,7 +16,7 @@ from bert_features.formats.columns import (
     columns_of,
     convert_to_columns,
 )
-from bert_features.formats.headers import complete_metadata
+from bert_features.formats.headers import TEXTS_CHECKSUM, complete_metadata
 from bert_features.formats.records import Feature, FeatureBatch
 
 
@@ -40,6 +40,7 @@ class FeatureWriter(ABC):
       path: the file that is written, never a symbolic link.
       records: number of examples written so far.
       bytes_written: size of the finished file and its sidecar; 0 before `close`.
+      texts_crc32c: the checksum of all texts, if the caller sets it before `close`.
 
     Raises:
       OutputError: the file exists, or cannot be made where `path` says.
@@ -60,10 +61,12 @@ class FeatureWriter(ABC):
     ) -> None:
         self.records = 0
         self.bytes_written = 0
+        self.texts_crc32c: str | None = None
         self._features = tuple(features)
         self._id_type = id_type
         self._closed = False
         self._columns = columns_of(self._features, id_type)
+        self._given = metadata
         self._metadata = complete_metadata(metadata, self._features, id_type)
         targets = self.targets(Path(path))
         self.path = targets[-1]
@@ -134,6 +137,9 @@ class FeatureWriter(ABC):
         if self._closed:
             return
         with self._whole_or_nothing():
+            if self.texts_crc32c is not None:
+                given = {**self._given, TEXTS_CHECKSUM: self.texts_crc32c}
+                self._metadata = complete_metadata(given, self._features, self._id_type)
             self._finish()
             if self.has_sidecar:
                 self._write_sidecar()

@@ -81,6 +81,11 @@ class FeatureFolder(FeatureFile):
         for shard in opened.values():
             shard.close()
 
+    def texts(self) -> list[tuple[int, str | None]]:
+        """See `FeatureFile.texts`."""
+        records = [shard.records for shard in self._manifest.shards]
+        return list(zip(records, [entry.texts_crc32c for entry in self._finished], strict=True))
+
     # What a format implements.
 
     def _check_readable(self) -> None:

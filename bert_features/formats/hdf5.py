@@ -55,6 +55,7 @@ class Writer(ColumnWriter):
         super()._open()
 
     def _finish(self) -> None:
+        self._h5["metadata"][()] = json.dumps(self._metadata)
         self._h5.close()
 
     def _abandon(self) -> None:

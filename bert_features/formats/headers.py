@@ -13,6 +13,8 @@ from bert_features.formats.records import Feature
 FORMAT_VERSION = 2
 # The key of the checksum of all other metadata, in the metadata.
 METADATA_CHECKSUM = "metadata_crc32c"
+# The key of the checksum of the texts, see `InputExample.checksum`.
+TEXTS_CHECKSUM = "texts_crc32c"
 
 
 def checksum_of_json(metadata: Mapping[str, Any]) -> str:

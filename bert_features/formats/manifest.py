@@ -91,6 +91,7 @@ class FinishedEntry(_Entry):
       sidecar_crc32c: the same of its sidecar; None where there is none.
       ends_crc32c: the CRC-32C of the first and last 64 KiB of the features file, which a reader
         compares before it reads; None in folders of earlier versions.
+      texts_crc32c: the checksum of its texts; None in folders of earlier versions.
       seconds: how long it took.
       counts: totals by the names of `extraction.counts.Counts`.
     """
@@ -99,6 +100,7 @@ class FinishedEntry(_Entry):
     crc32c: _Checksum
     sidecar_crc32c: _Checksum | None
     ends_crc32c: _Checksum | None = None
+    texts_crc32c: _Checksum | None = None
     seconds: Annotated[float, Field(ge=0, le=_MANY_SECONDS)]
     counts: dict[str, _Count]
 

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any, Self
 
+from bert_features.formats.headers import TEXTS_CHECKSUM
 from bert_features.formats.source import RecordSource
 from bert_features.formats.views import FeatureView
 
@@ -55,6 +56,10 @@ class FeatureFile(RecordSource, FeatureView):
                 return unchecked if self._is_whole else (*unchecked, "metadata")
         finally:
             self.close()
+
+    def texts(self) -> list[tuple[int, str | None]]:
+        """Of each part, one after the other: the number of its examples, and their checksum."""
+        return [(len(self), self.metadata.get(TEXTS_CHECKSUM))]
 
     def __bool__(self) -> bool:
         return True  # the file exists, even where `len` is 0

@@ -62,8 +62,9 @@ def import_tensorflow(
         has one thread.
 
     Raises:
-      ConfigError: the import would end the process, see `tpu_installation.refuse_what_aborts`; or
-        Keras is set to a backend other than TensorFlow and JAX.
+      ConfigError: the wanted TPU is absent; the import would end the process, see
+        `tpu_installation.refuse_what_aborts`; or Keras is set to a backend other than TensorFlow
+        and JAX.
       MissingExtraError: JAX is wanted but not installed.
     """
     activate_runtime(runtime, device)
@@ -71,6 +72,7 @@ def import_tensorflow(
         hardware.keep_kernels_on_one_thread()
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
+    tpu_installation.refuse_absent_tpu(device)
     tpu_installation.refuse_what_aborts()
     tpu_installation.choose_pjrt(device)
     try:

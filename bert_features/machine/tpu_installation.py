@@ -47,6 +47,14 @@ def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
     return next((value for value in values if value not in ("", "local")), None)
 
 
+def refuse_absent_tpu(device: Device) -> None:
+    """Raises ConfigError if a TPU is wanted, and there is none here or over the network."""
+    if device == "tpu" and not hardware.tpu_chips() and remote_tpu() is None:
+        raise ConfigError.naming(
+            "no TPU: this machine has none; pass {device:'auto'} to take what is here"
+        )
+
+
 def device_problem() -> str | None:
     """The reason why no framework can open the chips of this machine; None if one can."""
     chips = hardware.tpu_chips()

@@ -8,14 +8,16 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, InputError
 from bert_features.files import is_url
+from bert_features.files.checksums import as_hex
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, ShortRepr
@@ -240,21 +242,34 @@ def check_inputs(paths: Sequence[str]) -> None:
 def find_texts(
     file: FeatureFile, paths: Sequence[str], wanted: Collection[int | str]
 ) -> dict[int | str, str]:
-    """The texts of some ids; an id that no input has is left out.
+    """The texts of some ids.
 
     The inputs are those of the extraction, in their order. They are read one example at a time,
-    with the settings that the features file records. Raises InputError if one cannot be read,
-    ConfigError if a setting has no meaning for it.
+    with the settings that the features file records. Raises InputError if one cannot be read, or
+    the texts are others; ConfigError if a setting has no meaning for it.
     """
-    missing = set(wanted)
     found: dict[int | str, str] = {}
-    with contextlib.closing(_read(file, paths)) as examples:  # type: ignore[type-var]
-        for example in examples:
-            if example.unique_id in missing:
-                missing.remove(example.unique_id)
-                found[example.unique_id] = _text_of(example)
-            if not missing:
-                break
+    parts, named = file.texts(), ", ".join(paths)
+    is_share = file.metadata.get("config", {}).get("shard") is not None
+    own = set(file.ids.tolist()) if is_share else None
+    with contextlib.closing(_read(file, paths)) as read:  # type: ignore[type-var]
+        examples = (each for each in read if own is None or each.unique_id in own)
+        same = True
+        for records, crc32c in parts:
+            count = crc = 0
+            for example in islice(examples, records):
+                count, crc = count + 1, example.checksum(crc)
+                if example.unique_id in wanted:
+                    found[example.unique_id] = _text_of(example)
+            same &= count == records and crc32c in (None, as_hex(crc))
+        if not same or next(examples, None) is not None:
+            raise InputError(
+                f"{named}: these are not the texts that {file.path} was made from; pass all inputs "
+                "of the extraction, in their order"
+            )
+    if any(crc32c is None for _, crc32c in parts):
+        unchecked = "%s has no checksum of its texts: only their number was compared with %s"
+        logger.warning(unchecked, file.path, named)
     return found
 
 

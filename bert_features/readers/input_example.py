@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from bert_features.files.checksums import checksum
+
 
 @dataclass(frozen=True)
 class InputExample:
@@ -22,6 +24,11 @@ class InputExample:
     text_b: str | None = None
     words_a: tuple[str, ...] | None = None
     words_b: tuple[str, ...] | None = None
+
+    def checksum(self, so_far: int) -> int:
+        """The CRC-32C of its texts, behind those of the examples before it."""
+        texts = self.text_a if self.text_b is None else f"{self.text_a}\x1f{self.text_b}"
+        return checksum(f"{texts}\x1e".encode("utf-8", "surrogatepass"), so_far)
 
     @classmethod
     def from_words(

@@ -33,6 +33,7 @@ class SentencePieceModel(NamedTuple):
       ids: int32, the family's id of each piece of the model.
       is_albert: whether texts are prepared as for ALBERT; else they are taken as they are.
       rules: the settings that are not the usual ones, by name: `keep_accents`.
+      splits_words: as of a `JsonModel`.
     """
 
     content: bytes
@@ -41,6 +42,7 @@ class SentencePieceModel(NamedTuple):
     ids: np.ndarray
     is_albert: bool
     rules: Mapping[str, bool] = {}
+    splits_words: bool = False
 
 
 def read_model(path: Path, model_type: str = "") -> SentencePieceModel:

@@ -62,12 +62,14 @@ class WordPieceFile(NamedTuple):
       model_type: the model's type, which decides about the frame.
       rules: the arguments of `FullTokenizer` that are stated and are not BERT's own.
       has_types: whether the tokens of a second text have type 1, where the family has types.
+      splits_words: as of a `JsonModel`.
     """
 
     tokens: list[str]
     model_type: str = ""
     rules: Mapping[str, bool] = {}
     has_types: bool = True
+    splits_words: bool = True
 
     @property
     def frame(self) -> Frame:

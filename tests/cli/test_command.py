@@ -13,6 +13,8 @@ from bert_features.formats.records import Feature, FeatureBatch
 from tests.cli.command_line import run, run_afresh
 from tests.formats.feature_files import write
 from tests.formats.feature_folders import write_folder
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, random_weights
 
 FRAMEWORKS = {"tensorflow", "jax", "keras"}
 
@@ -53,6 +55,15 @@ ERRORS = [
     ("extract in.txt -o o.npz --layers=-1 --max-seq-length 25", 2, "has 24 positions"),
     ("extract in.txt -o o.npz --layers=-1 --vocab absent", 1, "vocabulary absent: No such"),
     ("extract in.txt -o o.npz --layers=-1 --cased", 1, "contradicts uncased_toy"),
+    ("extract in.txt -o o.npz --kind score --checkpoint albert", 1, "albert has no masked-LM h"),
+    ("extract in.txt -o o/ --kind masked_lm --checkpoint albert", 1, "albert has no masked-LM "),
+    ("extract half.jsonl -o o.npz --layers=-1", 1, "half.jsonl, line 2: "),
+    ("extract twice.jsonl -o o.npz --layers=-1", 1, "line 3: the id 7 is also the id of line 1"),
+    ("extract in.txt -o o.npz --layers=-1 --device tpu", 2, "no TPU: this machine has none; pass"),
+    ("extract in.txt -o o.npz --layers=-1 --level word --checkpoint albert", 2,
+     "--word-split is 'bert', which needs a WordPiece vocabulary, and this checkpoint has anot"),
+    ("fill [MASK] --checkpoint albert", 1, "albert has no masked-LM head, which"),
+    ("plan in.txt --layers=-1 --device tpu", 2, "no TPU: this machine has none; pass --device"),
     ("plan absent.txt", 1, "cannot read absent.txt: No such file"),
     ("plan in.csv", 1, "in.csv: no column 'text'"),
     ("plan in.txt --layers=-7", 2, "layer -7 is outside [-3, 2]"),
@@ -77,13 +88,20 @@ ERRORS = [
 
 
 @pytest.mark.slow
-def test_cheap_errors_come_before_the_frameworks(toy, tmp_path):
+def test_cheap_errors_come_before_the_frameworks(toy, family_files, tmp_path):
     """Importing TensorFlow takes seconds."""
     (tmp_path / "in.txt").write_text("a b\n")
     (tmp_path / "in.csv").write_text("id,body\n1,a\n")
     (tmp_path / "old.npz").write_text("precious")
     (tmp_path / "toy").mkdir()
     shutil.copytree(toy, tmp_path / "uncased_toy")
+    (tmp_path / "half.jsonl").write_text('{"text": "a"}\n{"body": "b"}\n')
+    lines = [f'{{"id": {number}, "text": "a"}}\n' for number in (7, 8, 7)]
+    (tmp_path / "twice.jsonl").write_text("".join(lines))
+    larger = TOY.model_copy(update={"vocab_size": 1000})
+    write_directory(tmp_path / "albert", larger, [], random_weights(larger))
+    (tmp_path / "albert" / "vocab.txt").unlink()
+    shutil.copy(family_files / "albert" / "spiece.model", tmp_path / "albert")
     commands = [command.split() for command, _, _ in ERRORS]
     for command in commands:
         if command[0] in ("extract", "plan", "export") and "--checkpoint" not in command:
@@ -100,7 +118,8 @@ def test_cheap_errors_come_before_the_frameworks(toy, tmp_path):
         assert message in line, command
         assert not heavy & modules, command
     assert (tmp_path / "old.npz").read_text() == "precious"
-    names = ["in.csv", "in.txt", "old.npz", "toy", "uncased_toy"]
+    names = ["albert", "half.jsonl", "in.csv", "in.txt", "old.npz", "toy", "twice.jsonl"]
+    names += ["uncased_toy"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 

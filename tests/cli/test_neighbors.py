@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_features import read_features
+from bert_features.formats import open_writer
 from tests.cli.command_line import run
 
 ROWS = [("a1", "is it ?"), ("b2", "no it is not ."), ("c3", "the a b")]
@@ -27,6 +28,22 @@ def features(tmp_path_factory, toy):
     return folder / "f.parquet"
 
 
+def bitwise_crc32c(data):
+    """The definition: division by the polynomial, a bit at a time."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_the_metadata_has_the_checksum_of_the_texts(features):
+    texts = "".join(f"{body}\x1e" for _, body in ROWS)
+    expected = f"{bitwise_crc32c(texts.encode()):08x}"
+    assert read_features(features).metadata["texts_crc32c"] == expected
+
+
 def test_a_table_of_texts(features):
     result = run(
         *("neighbors", features, "--feature", "text", "--query", "is it ?", "--query", "the a b"),
@@ -41,6 +58,73 @@ def test_a_table_of_texts(features):
     ]
     assert second.splitlines()[2] == "   1      1.0000  c3        the a b"
     assert len(second.splitlines()) == 4
+
+
+OTHERS = {
+    "another text": [*ROWS[:2], ("c3", "the a c")],
+    "another order": [ROWS[1], ROWS[0], ROWS[2]],
+    "fewer": ROWS[:2],
+    "more": [*ROWS, ("d4", "it")],
+}
+
+
+def write_rows(path, rows):
+    path.write_text("\n".join(json.dumps({"key": key, "body": body}) for key, body in rows))
+    return path
+
+
+@pytest.mark.parametrize("place", ["a file", "a folder"])
+def test_the_texts_of_another_input_are_refused(features, toy, tmp_path, caplog, place):
+    source = features
+    if place == "a folder":
+        source = tmp_path / "folder"
+        result = run(
+            *("extract", features.with_name("rows.jsonl"), "--output", f"{source}/"),
+            *("--checkpoint", toy, "--shard-examples", 2, "--max-seq-length", 16),
+            *("--id-field", "key", "--text-field", "body", "--layers=-1", "--level", "sequence"),
+        )
+        assert result.exit_code == 0, result.output
+    arguments = ["neighbors", source, "--query-id", "c3", "--top", 1]
+    arguments += ["--feature", "text"] if place == "a file" else []
+    for rows in OTHERS.values():
+        path = write_rows(tmp_path / "others.jsonl", rows)
+        result = run(*arguments, "--texts", path)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"others.jsonl: these are not the texts that {source} was made fr" in result.stderr
+    result = run(*arguments, "--texts", features.with_name("rows.jsonl"))
+    assert result.exit_code == 0, result.output
+    assert "is it ?" in result.stdout or "no it is not ." in result.stdout
+
+
+def test_a_share_has_the_texts_of_its_input(toy, tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [*ROWS, ("d4", "it is")])
+    result = run(
+        *("extract", path, "--output", tmp_path / "f.npz", "--checkpoint", toy, "--shard", "1/2"),
+        *("--id-field", "key", "--text-field", "body", "--layers=-1", "--level", "sequence"),
+    )
+    assert result.exit_code == 0, result.output
+    (share,) = tmp_path.glob("f*.npz")
+    arguments = ["neighbors", share, "--query-id", "d4", "--top", 1, "--texts", path]
+    assert "no it is not ." in run(*arguments).stdout
+    write_rows(path, [*ROWS, ("d4", "it is not")])
+    assert "these are not the texts" in run(*arguments).stderr
+
+
+def test_of_a_file_without_the_checksum_only_the_number_is_compared(features, tmp_path, caplog):
+    source = read_features(features)
+    metadata = {n: v for n, v in source.metadata.items() if n != "texts_crc32c"}
+    assert len(metadata) < len(source.metadata)
+    old = tmp_path / "old.parquet"
+    with open_writer(
+        old, format="parquet", features=source.features, metadata=metadata, id_type="str"
+    ) as writer:
+        for batch in source._batches(range(len(source))):
+            writer.write(batch)
+    arguments = ["neighbors", old, "--feature", "text", "--query-id", "c3", "--texts"]
+    for name, rows in OTHERS.items():
+        result = run(*arguments, write_rows(tmp_path / "others.jsonl", rows))
+        assert (result.exit_code == 0) == (len(rows) == len(ROWS)), name
+    assert "has no checksum of its texts: only their number was compared" in caplog.text
 
 
 def test_a_query_by_id_needs_no_checkpoint(features, monkeypatch):

@@ -150,7 +150,7 @@ def test_the_names_of_bert_as_service():
             "weights has 1 numbers for 2 layers",
         ),
         ({"combine": "weighted", "weights": [1.0]}, r"weights has 1 numbers for 4 layers \[-1, -2"),
-        ({"special_tokens": False}, "special_tokens is false, which only level 'sequence' allows"),
+        ({"special_tokens": False}, "special_tokens has no meaning for level 'token'; leave"),
         (
             {"special_tokens": False, "level": "sequence", "pooling": "cls"},
             "is the vector of \\[CLS\\] itself",

@@ -201,7 +201,7 @@ def test_a_damaged_cache_file_costs_time_only(run, tmp_path, caplog, damage):
     counts, *files = run(cache=str(tmp_path / "cache"))
     assert files == [*expected[1:]]
     assert totals(counts) == totals(expected[0])
-    assert "is damaged" in caplog.text or "malformed; it is not used" in caplog.text
+    assert "is not usable (" in caplog.text or "malformed; it is not used" in caplog.text
 
 
 def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
@@ -214,6 +214,28 @@ def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
     assert files == [*expected[1:]]
     assert totals(counts) == totals(expected[0])
     assert "database is locked; it is not used any more" in caplog.text
+
+
+@pytest.mark.parametrize("change", ["another name", "no identity"])
+def test_a_cache_file_that_does_not_say_its_identity_is_not_used(tmp_path, caplog, change):
+    place, entry = StorePlace(tmp_path, run=len(change)), NewEntry(b"key", 1, b"of a")
+    with FeatureStore(place, "a") as store:
+        store.add([entry])
+    path = store_in(tmp_path)
+    with FeatureStore(place, "a") as store:
+        assert store.fetch([b"key"])[b"key"].value == b"of a"
+    with FeatureStore(place, "b") as store:
+        other = next(file for file in tmp_path.glob("*.features") if file != path)
+    if change == "another name":
+        path.rename(other)
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("drop table identity")
+    with FeatureStore(place, "b" if change == "another name" else "a") as store:
+        assert store.tokens([b"key"]) == {}
+        store.add([entry])
+        assert store.tokens([b"key"]) == {b"key": 1}
+    assert "is not usable (it is not of this model and these settings)" in caplog.text
 
 
 def test_a_cache_of_an_earlier_version_is_not_used(run, tmp_path, caplog):

@@ -48,6 +48,16 @@ def test_other_sources_have_another_file(cache, computing, others):
     assert computing.calls == 1
 
 
+def test_a_file_under_the_name_of_another_is_computed_again(cache, computing):
+    assert from_cache("models", [b"other"], lambda: b"other") == b"other"
+    other = only_file(cache)
+    from_cache("models", [b"a"], computing)
+    (own,) = {path for path in other.parent.iterdir() if path.is_file()} - {other}
+    other.replace(own)
+    assert from_cache("models", [b"a"], computing) == CONTENT
+    assert computing.calls == 2
+
+
 DAMAGES = {
     "empty": lambda content: b"",
     "short": lambda content: content[:-1],

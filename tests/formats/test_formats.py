@@ -70,6 +70,20 @@ def test_a_file_without_records(tmp_path: Path, format: str) -> None:
 
 
 @all_formats
+def test_the_checksum_of_the_texts_is_known_at_the_end(tmp_path: Path, format: str) -> None:
+    """Three features of long names: the metadata of Arrow has it at both of its places."""
+    path = tmp_path / f"f{SUFFIX[format]}"
+    features, batch = MIXES["all"], some_batches(MIXES["all"])[0]
+    with open_writer(path, format=format, features=features, metadata=METADATA) as writer:
+        writer.write(batch)
+        writer.texts_crc32c = "0123abcd"
+    file = read_features(path, verify=True)
+    assert file.metadata["texts_crc32c"] == "0123abcd"
+    assert file.texts() == [(len(batch), "0123abcd")]
+    assert_all_same(file, expected_records(format, batch, features=features))
+
+
+@all_formats
 def test_views_and_foreign_layouts_are_written_right(tmp_path: Path, format: str) -> None:
     batch = make_batch(ONE, [4, 1])
     values = np.asfortranarray(batch.features["layer_output_0"])

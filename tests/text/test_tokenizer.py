@@ -212,9 +212,21 @@ def test_words_stand_between_white_space(family, given_words):
         assert all(counts)
 
 
-def test_words_like_bert_need_wordpiece(family):
+def test_texts_are_not_split_like_bert_without_wordpiece_and_words_need_no_split(family):
+    _, tokenizer = family
+    words = InputExample.from_words(0, ["In", "don't", "日本国"])
+
+    def rows(split, *examples):
+        input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=(64,), words=split)
+        (window,) = input_fn.windows()
+        return [window.columns["values"].tolist(), *map(np.ndarray.tolist, vars_of(window.words))]
+
+    def vars_of(table):
+        return [table.row_splits, table.all_pieces, table.starts, table.ends]
+
+    assert rows("bert", words) == rows("whitespace", words)
     with pytest.raises(ConfigError, match=r"word_split is 'bert', .* pass word_split='whitespace'"):
-        TextInputFn(lambda: iter(()), family[1], buckets=(8,), words="bert")
+        rows("bert", words, InputExample(1, "a text"))
 
 
 ALPHABET = st.sampled_from([*"aZé\u0301 \t\n\0 中ß½ﬁΣ日🏽👍\u200dא,8'<>/s[]", "<s>", "[CLS]", "  "])
