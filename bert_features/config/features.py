@@ -5,6 +5,8 @@ from typing import Any
 
 from bert_features.config.outputs import Level, Module
 
+# Of each dimension the least value, then the largest; empty until they are known.
+Ranges = tuple[tuple[float, ...], ...]
 # Levels with a vector for each pair of tokens or words, in the order of the rows of a matrix.
 PAIRS: dict[str, Level] = {"token_pair": "token", "word_pair": "word"}
 
@@ -45,7 +47,7 @@ class Feature:
     special_tokens: bool = True
     normalize: bool = False
     kind: str = "layers"
-    ranges: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    ranges: Ranges = field(default=(), repr=False)
     heads: tuple[int | str, ...] = ()
 
     @property

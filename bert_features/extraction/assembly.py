@@ -322,7 +322,7 @@ def _joined(held: list[FeatureBatch]) -> FeatureBatch:
 
 
 def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
-    """Finished examples as files and readers have them, without counts.
+    """Finished examples as files and readers have them.
 
     Tokens, pieces of the vocabulary `pieces`, an array of str, are there if a feature is of tokens.
     """
@@ -330,7 +330,7 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
     if batch.tokens is not None and (batch.tokens.features or "token_pair" in batch.pairs):
         columns = batch.tokens.columns
         tokens = replace(batch.tokens, columns={"tokens": pieces[columns["token_ids"]], **columns})
-    return replace(batch, tokens=tokens, counts={})
+    return replace(batch, tokens=tokens)
 
 
 def ids_of(examples: Sequence[InputExample]) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 One row per example, one column per feature; `arrow_layout` lists the columns. pyarrow alone writes
 and reads it. The values lie in the file as in memory, in record batches of about 16 MB or 1024
-examples. The metadata is JSON in the schema's metadata, under the key `bert_features`.
+examples. The metadata is JSON in the schema's metadata, under the key `bert_features`; once there
+are losses, also in that of each record batch: the last one counts.
 
 Arrow has no checksums. So the metadata of each record batch has, under `bert_features_checksums`,
 those of its columns (`ColumnChecksums`), as JSON.
@@ -49,8 +50,9 @@ class Writer(GroupWriter):
         checksums = ColumnChecksums(self._features, self._id_type)
         checksums.add(batch)
         group = convert_to_arrow(batch, self._features, self._schema)
-        recorded = {"columns": checksums.of_columns()}
-        self._stream.write_batch(group, {CHECKSUMS_KEY: json.dumps(recorded).encode()})
+        beside = {CHECKSUMS_KEY: {"columns": checksums.of_columns()}}
+        beside |= {METADATA_KEY: self._describe()} if self._losses else {}
+        self._stream.write_batch(group, {key: json.dumps(v).encode() for key, v in beside.items()})
 
     def _finish(self) -> None:
         super()._finish()
@@ -70,10 +72,14 @@ class File(GroupFile):
             file = self._open_file()
             schema = file.schema
             # The footer has no counts; each record batch has its own at its beginning.
-            counts = [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+            groups = [
+                file.get_batch_with_custom_metadata(i) for i in range(file.num_record_batches)
+            ]
+            counts = [group.num_rows for group, _ in groups]
+            metadata = {**(schema.metadata or {}), **((groups[-1][1] if groups else None) or {})}
         finally:
             self.close()
-        header = parse_metadata((schema.metadata or {})[METADATA_KEY])
+        header = parse_metadata(metadata[METADATA_KEY])
         if not schema.equals(schema_of(header.features, header.id_type)):
             raise ValueError("its columns are not those its metadata lists")
         self._starts = splits_of(counts)

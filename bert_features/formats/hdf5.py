@@ -55,6 +55,8 @@ class Writer(ColumnWriter):
         super()._open()
 
     def _finish(self) -> None:
+        if self._losses:
+            self._h5["metadata"][()] = json.dumps(self._metadata)
         self._h5.close()
 
     def _abandon(self) -> None:

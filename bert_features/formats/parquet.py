@@ -12,7 +12,7 @@ an empty file, to which the row groups are added.
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
@@ -49,8 +49,7 @@ class Writer(GroupWriter):
 
     def _open(self) -> None:
         super()._open()
-        metadata = json.dumps(self._metadata).encode()
-        schema = schema_of(self._features, self._id_type).with_metadata({METADATA_KEY: metadata})
+        schema = schema_of(self._features, self._id_type)
         self._row_groups = RowGroupWriter(self._file, schema, self._features)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
@@ -59,7 +58,7 @@ class Writer(GroupWriter):
 
     def _finish(self) -> None:
         super()._finish()
-        self._row_groups.close()
+        self._row_groups.close({METADATA_KEY: json.dumps(self._metadata).encode()})
 
 
 class File(GroupFile):
@@ -106,7 +105,7 @@ class RowGroupWriter:
 
     Args:
       file: the file to write, at its beginning.
-      schema: the `pyarrow.Schema` of the file, with its metadata.
+      schema: the `pyarrow.Schema` of the file.
       features: the features, each a column of the schema.
     """
 
@@ -116,7 +115,6 @@ class RowGroupWriter:
         self._vectors = [each for each in self._features if each.dtype in PHYSICAL_TYPES]
         vectors = {feature.name for feature in self._vectors}
         self._others = [name for name in schema.names if name not in vectors]
-        self._footer = decode_footer(encode_table(schema.empty_table()))
         self._groups: list[bytes] = []
         self._rows = 0
         self._position = 0
@@ -132,10 +130,11 @@ class RowGroupWriter:
         self._groups.append(row_group(in_order, offset=start, rows=rows))
         self._rows += rows
 
-    def close(self) -> None:
-        """Writes the footer."""
+    def close(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Writes the footer, with the metadata of the schema."""
         rows, groups = (I64, self._rows), (LIST, (STRUCT, self._groups))
-        footer = encode_struct(self._footer | {3: rows, 4: groups})
+        empty = self._schema.with_metadata(metadata).empty_table()
+        footer = encode_struct(decode_footer(encode_table(empty)) | {3: rows, 4: groups})
         self._append(footer + FOOTER_END.pack(len(footer), MAGIC))
 
     def _append_others(self, batches: Sequence[FeatureBatch]) -> list[Struct]:

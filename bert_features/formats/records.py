@@ -163,7 +163,7 @@ class FeatureBatch(ShortRepr):
       sequence: the features with one vector for each example: name -> [N, D].
       tokens: the tokens of the examples and the features of level `token`.
       words: the words of the examples and the features of level `word`.
-      counts: what a run counted of each example: name -> [N]. It is not written.
+      counts: what a run counted of each example: name -> [N]. Only their losses are written.
       pairs: the features of each level of pairs: level -> [P, D], the rows of one matrix after the
         other.
     """

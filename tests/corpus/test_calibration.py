@@ -190,7 +190,7 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     )
     job = Job(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
-    assert json.loads(json.dumps(writer.ranges)) == ranges
+    assert json.loads(json.dumps(writer.ready.ranges)) == ranges
     other = {"int8": [[-4.0] * 8, [4.0] * 8]}
     write_shard(writer, 0, other, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
