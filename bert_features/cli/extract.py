@@ -206,9 +206,7 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
     if counts.non_finite_examples:
         rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.values_clipped:
-        rows["clipped"] = (
-            f"{counts.values_clipped:,} int8 values out of range, {counts.clipped_share:.1%}"
-        )
+        rows["clipped"] = f"{counts.values_clipped:,} of {counts.values_int8:,} int8 values"
     if counts.rows > counts.examples:
         rows["rows"] = f"{counts.rows:,} computed for {counts.examples:,} examples"
     if counts.words:

@@ -43,10 +43,7 @@ class TakesRanges:
         try:
             found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
         except ValueError as error:
-            raise OutputError.naming(
-                "{problem}, as its dtype int8 needs them; extract again with {overwrite:True}",
-                problem=error,
-            ) from error
+            raise OutputError(f"{error}; extract again with --overwrite") from error
         other.outputs = tuple(replace(o, ranges=found.get(o, o.ranges)) for o in self.outputs)
         return other
 

@@ -107,11 +107,6 @@ class Counts:
         return self.tokens_unknown / self.tokens_kept if self.tokens_kept else 0.0
 
     @property
-    def clipped_share(self) -> float:
-        """The share of the values of int8 that lay outside their ranges."""
-        return self.values_clipped / self.values_int8 if self.values_int8 else 0.0
-
-    @property
     def pad_waste(self) -> float:
         """The share of computed tokens that were padding or filler."""
         real = self.tokens - self.tokens_reused

@@ -16,7 +16,6 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import Feature
 from bert_features.config.outputs import AUTO_POOLING, SMALL_DTYPES
-from bert_features.config.settings import LONG_TEXTS, MODEL
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of
@@ -80,14 +79,10 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
     }
 
 
-# What a vector depends on beside its output and the weights. Versions, devices and precision change
-# its last digits alone.
-_SETTINGS = [
-    name
-    for name in ExtractConfig.names("features")
-    if ExtractConfig.marks(name).group in (MODEL, LONG_TEXTS)
-]
-_FACTS = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
+# What a vector depends on beside its output and the model: settings, and what others resolve to.
+# Versions, devices and precision change its last digits alone.
+_SETTINGS = ("max_seq_length", "long_text", "stride")
+_RESOLVED = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
 
 
 def describe_vectors(
@@ -104,7 +99,7 @@ def describe_vectors(
     return {
         **{name: config[name] for name in _SETTINGS},
         **weights["bert_config"],
-        **{name: facts.get(name) for name in _FACTS},
+        **{name: facts.get(name) for name in _RESOLVED},
         **{n: v for n, v in feature.to_metadata().items() if n not in ("name", "dtype", "ranges")},
         "kind": feature.kind,
         "modules": of_auto.modules if of_auto else (),

@@ -36,13 +36,13 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
             checkpoint.vocab_file or f"of {checkpoint.name}",
             f", or words as its settings leave them ({', '.join(rules)})" if rules else "",
         )
-    if counts.clipped_share >= MAX_CLIPPED_SHARE:
+    if counts.values_clipped and counts.values_clipped >= MAX_CLIPPED_SHARE * counts.values_int8:
         logger.warning(
             "%s of %s int8 values (%.1f%%) lay outside the ranges of the calibration and became "
             "their ends; set calibration to more texts, or to a features file of texts like these",
             f"{counts.values_clipped:,}",
             f"{counts.values_int8:,}",
-            100 * counts.clipped_share,
+            100 * counts.values_clipped / counts.values_int8,
         )
     if counts.non_finite_examples:
         logger.warning(

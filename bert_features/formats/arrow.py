@@ -72,11 +72,11 @@ class File(GroupFile):
             file = self._open_file()
             schema = file.schema
             # The footer has no counts; each record batch has its own at its beginning.
-            groups = [
-                file.get_batch_with_custom_metadata(i) for i in range(file.num_record_batches)
-            ]
-            counts = [group.num_rows for group, _ in groups]
-            metadata = {**(schema.metadata or {}), **((groups[-1][1] if groups else None) or {})}
+            groups = map(file.get_batch_with_custom_metadata, range(file.num_record_batches))
+            counts, metadata = [], schema.metadata or {}
+            for group, beside in groups:
+                counts.append(group.num_rows)
+                metadata = {**metadata, **(beside or {})}
         finally:
             self.close()
         header = parse_metadata(metadata[METADATA_KEY])
