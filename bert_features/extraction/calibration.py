@@ -12,8 +12,7 @@ import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.features import Ranges
-from bert_features.config.output_specs import OutputSpec, as_floats
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.output_specs import OutputSpec, as_floats, calibration_file
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.description import describe_vectors, find_differences
 from bert_features.formats import FeatureFile, read_features
@@ -125,12 +124,6 @@ class TakesRanges:
                 path=file.path,
                 differences="; ".join(differences),
             )
-
-
-def calibration_file(output: OutputConfig | OutputSpec) -> str | None:
-    """The features file that an output's ranges come from; None if they come from texts."""
-    given = output.calibration
-    return None if given is None or given.isdecimal() else given
 
 
 def _is_narrow(ranges: Ranges) -> bool:

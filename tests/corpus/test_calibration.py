@@ -75,9 +75,7 @@ def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplo
     np.testing.assert_allclose(feature.ranges[1], floats[:8].max(axis=0), atol=1e-6)
     clipped = (to_int8(floats, floats[:8], clip=False) != to_int8(floats, floats[:8])).sum(axis=1)
     assert 0 < clipped.sum() == counts.values_clipped < counts.values_int8 == floats.size
-    assert (
-        f"{clipped.sum()} of {floats.size} int8 values ({counts.clipped_share:.1%})" in caplog.text
-    )
+    assert f"{clipped.sum()} of {floats.size} int8 values (" in caplog.text
     (losses,) = read_features(tmp_path / "out.npz").metadata["losses"].values()
     assert losses == {
         "count": clipped.sum(),
@@ -155,7 +153,7 @@ def test_a_calibration_behind_dense_modules(config):
 def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
     extractor = TakesRanges()
     extractor.outputs = config(INT8).plan_outputs(TOY)
-    with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions, as"):
+    with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
         extractor.with_ranges({"int8": [[0.0] * 7, [1.0] * 7]})
 
 
