@@ -205,6 +205,8 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
         rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
     if counts.non_finite_examples:
         rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
+    if counts.values_clipped:
+        rows["clipped"] = f"{counts.values_clipped:,} of {counts.values_int8:,} int8 values"
     if counts.rows > counts.examples:
         rows["rows"] = f"{counts.rows:,} computed for {counts.examples:,} examples"
     if counts.words:

@@ -6,6 +6,9 @@ from typing import Any
 from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import Module
 
+# Of each dimension the least value, then the largest; empty until they are known.
+Ranges = tuple[tuple[float, ...], ...]
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -43,7 +46,7 @@ class Feature:
     special_tokens: bool = True
     normalize: bool = False
     kind: str = "layers"
-    ranges: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    ranges: Ranges = field(default=(), repr=False)
     heads: tuple[int | str, ...] = ()
 
     @property

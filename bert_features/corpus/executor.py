@@ -4,7 +4,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bert_features.errors import DeviceError
@@ -18,17 +18,17 @@ logger = logging.getLogger("bert_features")
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has loaded the model.
+    """A worker has loaded the model; the manifest records these values.
 
     Attributes:
-      device: what its device is, as `tensorflow, cpu, float32`.
-      processor: see `describe_processor`.
-      ranges: see `ShardWriter.ranges`.
+      device: what the features depend on beside the settings: runtime, kind of device, precision.
+      processor: the processor that computes, on which the last digits of features depend.
+      ranges: those of outputs of int8, by their names.
     """
 
-    device: str
-    processor: str
-    ranges: dict[str, Any]
+    device: str = ""
+    processor: str = ""
+    ranges: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,11 @@ class Executor(AbstractContextManager["Executor"]):
     """Workers that hold the model; a context manager, at whose end they are gone.
 
     Attributes:
-      device: what the device of each is; see `ShardWriter.device`.
-      processor: the processor of the first; see `ShardWriter.processor`.
-      ranges: those of the first, which all get with each shard; see `ShardWriter.ranges`.
+      ready: what the first has reported; all compute with its ranges.
     """
 
-    device: str = ""
-    processor: str = ""
-
     def __init__(self) -> None:
-        self.ranges: dict[str, Any] = {}
+        self.ready = Ready()
         self._logged: set[str] = set()
         self._monitor = RunMonitor()
         self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished
@@ -137,17 +132,16 @@ class Executor(AbstractContextManager["Executor"]):
             logger.log(message.level, "%s", message.text)
         if not isinstance(message, Ready):
             return
-        if not self.device:
-            self.device, self.processor = message.device, message.processor
-            self.ranges = message.ranges
-        if message.device != self.device:
+        if not self.ready.device:
+            self.ready = message
+        if message.device != self.ready.device:
             raise DeviceError(
-                f"the workers of the run do not compute on the same kind of device: {self.device}; "
-                f"{message.device}; name one with the setting device"
+                "the workers of the run do not compute on the same kind of device: "
+                f"{self.ready.device}; {message.device}; name one with the setting device"
             )
-        if message.processor != self.processor:
+        if message.processor != self.ready.processor:
             text = (
-                f"the workers of the run compute on different processors ({self.processor}; "
+                f"the workers of the run compute on different processors ({self.ready.processor}; "
                 f"{message.processor}): the last digits of features may differ from shard to shard"
             )
             self._note(Log(logging.WARNING, text))

@@ -78,7 +78,7 @@ class Processes(Executor):
         while True:
             for shard in itertools.islice(left, self._count - len(pending)):
                 with self._broken_pool():
-                    pending.add(self._pool.submit(_write, shard, self.ranges))
+                    pending.add(self._pool.submit(_write, shard, self.ready.ranges))
             if not pending:
                 return
             done, pending = wait(pending, _TICK_SECONDS, FIRST_COMPLETED)
@@ -167,7 +167,7 @@ def _begin(
     report_logs(messages.put)
     try:
         _writer, _messages = load_writer(job), messages
-        messages.put(Ready(_writer.device, _writer.processor, _writer.ranges))
+        messages.put(_writer.ready)
     except Exception as error:
         messages.put(portable(error))
 

@@ -17,11 +17,10 @@ from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
 from bert_features.corpus.holding import is_seen
 from bert_features.corpus.plan import describe_run
-from bert_features.corpus.resuming import find_differences
 from bert_features.corpus.shards import Job
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, OutputError
-from bert_features.extraction.description import find_versions
+from bert_features.extraction.description import find_differences, find_versions
 from bert_features.extraction.feature_store import check_cache
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime
@@ -93,7 +92,7 @@ class RayActors(Executor):
     def _wait_until_ready(self, shards: int) -> None:
         """Waits for the first actor, and says now and then what for."""
         say_at = time.monotonic() + _WAIT_SECONDS
-        while not self.device:
+        while not self.ready.device:
             self._add_actors(shards, shards)
             for message in self._take_answers():
                 self._note(message)
@@ -146,7 +145,8 @@ class RayActors(Executor):
         for actor in self._actors:
             if actor.is_ready and actor.shard is None and self._left:
                 actor.shard = self._left.popleft()
-                self._calls[actor.handle.write.remote(actor.shard, self.ranges)] = actor, "work"
+                call = actor.handle.write.remote(actor.shard, self.ready.ranges)
+                self._calls[call] = actor, "work"
             elif actor.shard is not None and time.monotonic() >= actor.news_at:
                 actor.news_at = math.inf  # until it has answered
                 self._calls[actor.handle.take_news.remote()] = actor, "news"
@@ -250,7 +250,7 @@ class ShardActor:
             _check_same(self._job.manifest.run, run)
         except Exception as error:
             return [*self.take_news(), portable(error)]
-        return [*self.take_news(), Ready(writer.device, writer.processor, writer.ranges)]
+        return [*self.take_news(), writer.ready]
 
     def write(self, shard: int, ranges: dict[str, Any]) -> list[Message | Exception]:
         """Computes a shard and puts its file in its place; gives the news, at last `Finished`.

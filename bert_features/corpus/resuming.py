@@ -15,6 +15,7 @@ from bert_features.corpus.inputs import (
 from bert_features.corpus.plan import cut_input
 from bert_features.corpus.settings import add_defaults
 from bert_features.errors import OutputError
+from bert_features.extraction.description import find_differences
 from bert_features.files import is_url, local_path
 from bert_features.formats.manifest import Manifest, ShardEntry
 
@@ -137,17 +138,3 @@ def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
             if not same or (entry.records and list(now.shards) != shards[number]):
                 raise changed_input(entry.path)
         first += entry.records
-
-
-def find_differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Each value of two descriptions of a run that differs, as `dtype 'float16', now 'float32'`."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        found = []
-        for key in sorted(before.keys() | now.keys()):
-            inner = key if name in ("", "settings") else f"{name}.{key}"
-            found += find_differences(before.get(key), now.get(key), inner)
-        return found
-    if name == "outputs" and before and len(before) == len(now):
-        pairs = enumerate(zip(before, now, strict=True))
-        return [each for i, pair in pairs for each in find_differences(*pair, f"{name}[{i}]")]
-    return [] if before == now else [f"{name} {before!r}, now {now!r}"]

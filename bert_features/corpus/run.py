@@ -9,11 +9,10 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
-from bert_features.corpus.executor import Executor
+from bert_features.corpus.executor import Executor, Ready
 from bert_features.corpus.folder import empty, tidy
 from bert_features.corpus.holding import holding
 from bert_features.corpus.inputs import name_some
@@ -28,7 +27,7 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
     warn_of_other_processor,
 )
-from bert_features.corpus.shards import RANGES, Job, ShardWriter
+from bert_features.corpus.shards import Job, ShardWriter
 from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
@@ -146,9 +145,7 @@ class FolderRun:
         manifest, monitor = state.manifest, self._monitor
         records = manifest.records  # a sum over all shards
 
-        def begin(ready: ShardWriter | Executor) -> None:
-            facts: dict[str, Any] = {"device": ready.device, "processor": ready.processor}
-            facts |= {RANGES: ready.ranges} if ready.ranges else {}
+        def begin(ready: Ready) -> None:
             if is_new:
                 if self._target.overwrite:
                     # Not before: what is there stays if the new run cannot begin.
@@ -156,7 +153,8 @@ class FolderRun:
                 elif self._has_begun():
                     here = {**manifest.run, "device": ready.device}
                     check_same_plan(Manifest.read(self._folder), replace(manifest, run=here))
-                replace(manifest, run={**manifest.run, **facts}).write()
+                facts = {name: value for name, value in vars(ready).items() if value}
+                replace(manifest, run=manifest.run | facts).write()
             else:
                 check_same_run(manifest, {"device": ready.device})
                 warn_of_other_processor(manifest, ready.processor)
@@ -176,12 +174,12 @@ class FolderRun:
         executor = self._executor(job, len(state.todo))
         if executor is not None:
             with executor:
-                begin(executor)
+                begin(executor.ready)
                 executor.run(state.todo, finish, note, monitor)
             return
         writer = ShardWriter.load(job, self._checkpoint)
         writer.stages = monitor.clock
-        begin(writer)
+        begin(writer.ready)
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.executor import Ready
 from bert_features.corpus.inputs import changed_input, source_of_input
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, open_store
@@ -30,9 +31,6 @@ from bert_features.readers.lines import Part, Place
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
 
-# The key of the ranges of int8 in the description of a run.
-RANGES = "ranges"
-
 
 @dataclass(frozen=True)
 class Job:
@@ -51,17 +49,14 @@ class ShardWriter:
     """Computes the shards of a run with one model.
 
     Attributes:
-      device: what the features depend on beside the settings: runtime, kind of device, precision.
-      processor: the processor that computes, on which the last digits of features depend.
-      ranges: those of outputs of int8, by their names.
+      ready: on what it computes, and with which ranges.
     """
 
     def __init__(self, job: Job, extractor: "FeatureExtractor") -> None:
         self._job, self._extractor = job, extractor
-        self.device, self.checkpoint = extractor.device, extractor.checkpoint
-        self.processor = describe_processor(extractor.devices.kind)
+        self.checkpoint = extractor.checkpoint
+        self.ready = Ready(extractor.device, describe_processor(extractor.devices.kind))
         self.stages = StageClock()
-        self.ranges: dict[str, Any] = {}
 
     @classmethod
     def load(cls, job: Job, checkpoint: Checkpoint | None = None) -> Self:
@@ -72,13 +67,13 @@ class ShardWriter:
         writer = cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
-        writer.take_ranges(job.manifest.run.get(RANGES) or writer._extractor.calibrate(texts)[0])
+        writer.take_ranges(job.manifest.run.get("ranges") or writer._extractor.calibrate(texts)[0])
         return writer
 
     def take_ranges(self, ranges: Mapping[str, Any]) -> None:
         """Makes the run's ranges those of all shards that follow."""
-        if ranges != self.ranges:
-            self.ranges = dict(ranges)
+        if ranges != self.ready.ranges:
+            self.ready = replace(self.ready, ranges=dict(ranges))
             self._extractor = self._extractor.with_ranges(ranges)
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:

@@ -16,12 +16,12 @@ from typing import IO, Any, TypeAlias
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.output_specs import calibration_file
 from bert_features.config.settings import shown
 from bert_features.config.shards import AUTO, Shard
 from bert_features.corpus.folder import check_folder
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.errors import ConfigError, InputError, OutputError, printable
-from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.checks import check_input_and_checkpoint, check_outputs
 from bert_features.extraction.feature_store import check_cache
 from bert_features.files import (

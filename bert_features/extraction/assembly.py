@@ -314,7 +314,7 @@ def _joined(held: list[FeatureBatch]) -> FeatureBatch:
 
 
 def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
-    """Finished examples as files and readers have them, without counts.
+    """Finished examples as files and readers have them.
 
     Tokens, pieces of the vocabulary `pieces`, an array of str, are there if a feature is of tokens.
     """
@@ -323,7 +323,7 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
     if tokens is not None and (tokens.features or "token_pair" in levels):
         columns = {"tokens": pieces[tokens.columns["token_ids"]], **tokens.columns}
         levels = {"token": replace(tokens, columns=columns), **levels}
-    return replace(batch, levels=levels, counts={})
+    return replace(batch, levels=levels)
 
 
 def ids_of(examples: Sequence[InputExample]) -> np.ndarray:

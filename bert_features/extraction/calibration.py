@@ -6,16 +6,19 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from bert_features.config.output_specs import OutputSpec, as_floats
-from bert_features.config.outputs import OutputConfig
-from bert_features.errors import ConfigError
-from bert_features.formats import read_features
-from bert_features.formats.records import FeatureBatch
-from bert_features.formats.small_vectors import Ranges, find_ranges
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.features import Ranges
+from bert_features.config.output_specs import OutputSpec, as_floats, calibration_file
+from bert_features.errors import ConfigError, OutputError
+from bert_features.extraction.description import describe_vectors, find_differences
+from bert_features.formats import FeatureFile, read_features
+from bert_features.formats.headers import parse_ranges
+from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.small_vectors import find_ranges
 from bert_features.readers.input_example import InputExample
 
 logger = logging.getLogger("bert_features")
@@ -29,15 +32,18 @@ class TakesRanges:
     """The methods of an extractor that give its int8 outputs their ranges."""
 
     outputs: tuple[OutputSpec, ...]
+    checkpoint: Checkpoint
     batches: Callable[..., Iterator[FeatureBatch]]
+    metadata: Callable[[], dict[str, Any]]
 
     def with_ranges(self, ranges: Mapping[str, Sequence[Sequence[float]]]) -> Self:
         """A copy whose outputs of these names have these ranges; it shares the weights."""
-        other = copy.copy(self)
-        other.outputs = tuple(
-            replace(o, ranges=tuple(map(tuple, ranges[o.name]))) if o.name in ranges else o
-            for o in self.outputs
-        )
+        other, known = copy.copy(self), [o for o in self.outputs if o.name in ranges]
+        try:
+            found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
+        except ValueError as error:
+            raise OutputError(f"{error}; extract again with --overwrite") from error
+        other.outputs = tuple(replace(o, ranges=found.get(o, o.ranges)) for o in self.outputs)
         return other
 
     def calibrate(
@@ -55,7 +61,7 @@ class TakesRanges:
           ConfigError: an output has no file, and there are no texts; or its file does not fit.
         """
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
-        found = {o.name: _ranges_of_file(o) for o in wanted if calibration_file(o)}
+        found = {o.name: self._ranges_of_file(o) for o in wanted if calibration_file(o)}
         counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}
         if not counts:
             return found, []
@@ -83,31 +89,44 @@ class TakesRanges:
                 )
         return found, head
 
+    def _ranges_of_file(self, output: OutputSpec) -> Ranges:
+        """The ranges of the feature with the output's name, or the only one; int8 has its own."""
+        file = read_features(str(output.calibration))
+        named = [each for each in file.features if each.name == output.name] or file.features
+        feature = named[0]
+        fits = (feature.level, feature.width) == ("sequence", output.width)
+        if len(named) == 1 and fits and feature.dtype != "binary":
+            self._check_description(output, file, feature)
+            blocks = (values for values, _ in file.blocks(feature.name))
+            ranges = feature.ranges or find_ranges(blocks, output.width)
+            if ranges[0] != ranges[1]:
+                return ranges
+        raise ConfigError(
+            f"the calibration {file.path} has no vectors that differ and are like "
+            f"{output.describe()}; it has {', '.join(each.describe() for each in file.features)}"
+        )
 
-def calibration_file(output: OutputConfig | OutputSpec) -> str | None:
-    """The features file that an output's ranges come from; None if they come from texts."""
-    given = output.calibration
-    return None if given is None or given.isdecimal() else given
+    def _check_description(self, output: OutputSpec, file: FeatureFile, feature: Feature) -> None:
+        """Refuses a file whose vectors were made in another way; raises ConfigError."""
+        try:
+            before = describe_vectors(feature, file.metadata, self.checkpoint)
+        except (KeyError, TypeError, AttributeError):
+            text = "the calibration %s does not record how it was made; its ranges may not fit"
+            logger.warning(text, file.path)
+            return
+        now = describe_vectors(output, self.metadata(), self.checkpoint)
+        # A file of an earlier release may lack a setting.
+        differences = find_differences(before, {n: v for n, v in now.items() if n in before})
+        if differences:
+            raise ConfigError.naming(
+                "the calibration {path} was made with {differences}; set {calibration} to a file "
+                "made with the settings of this run, or to a number of texts",
+                path=file.path,
+                differences="; ".join(differences),
+            )
 
 
 def _is_narrow(ranges: Ranges) -> bool:
     least, largest = np.array(ranges)
     sizes = np.maximum(np.abs(least), np.abs(largest))
     return bool(np.median(largest - least) <= _NARROW * np.median(sizes))
-
-
-def _ranges_of_file(output: OutputSpec) -> Ranges:
-    """The ranges of the feature with the output's name, or of the only one; int8 has its own."""
-    file = read_features(str(output.calibration))
-    named = [feature for feature in file.features if feature.name == output.name] or file.features
-    feature = named[0]
-    fits = (feature.level, feature.width) == ("sequence", output.width)
-    if len(named) == 1 and fits and feature.dtype != "binary":
-        blocks = (values for values, _ in file.blocks(feature.name))
-        ranges = feature.ranges or find_ranges(blocks, output.width)
-        if ranges[0] != ranges[1]:
-            return ranges
-    raise ConfigError(
-        f"the calibration {file.path} has no vectors that differ and are like {output.describe()}; "
-        f"it has {', '.join(each.describe() for each in file.features)}"
-    )

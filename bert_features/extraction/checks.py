@@ -20,9 +20,8 @@ from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.checkpoints.read import check_weights
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import has_words, needs_head, needs_pooler
+from bert_features.config.output_specs import calibration_file, has_words, needs_head, needs_pooler
 from bert_features.errors import ConfigError
-from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
 from bert_features.formats import check_dtype, read_features

@@ -1,12 +1,13 @@
 """Counts: what a run did with its examples, tokens and words."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from bert_features.formats.records import FeatureBatch
+from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.small_vectors import STEPS
 
 if TYPE_CHECKING:
     from bert_features.batches.input_fn import Batch
@@ -75,6 +76,8 @@ class Counts:
       examples_reused: examples whose features were known already, as their text had come before.
       examples_from_cache: those of `examples_reused` that an earlier run had computed, or another.
       tokens_reused: those of `tokens` that are of reused examples.
+      values_int8: values of finished examples that became int8.
+      values_clipped: those of `values_int8` that lay more than half a step outside their ranges.
       empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
         left empty.
     """
@@ -95,6 +98,8 @@ class Counts:
     examples_from_cache: int = 0
     tokens_reused: int = 0
     empty_examples: int = 0
+    values_int8: int = 0
+    values_clipped: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -152,6 +157,19 @@ class Counts:
         self.empty_examples += len(pieces) - int(np.count_nonzero(pieces))
         for name in ("tokens_kept", "tokens_unknown", "words", "words_vanished", "words_lost"):
             setattr(self, name, getattr(self, name) + int(counts[name].sum()))
+
+    def add_clipped(self, batch: FeatureBatch, features: Sequence[Feature]) -> None:
+        """Adds the values that will be int8; the clipped ones also to the batch's `counts`."""
+        clipped = batch.counts["clipped"] = np.zeros(len(batch), np.int64)
+        for feature in (each for each in features if each.dtype == "int8"):
+            least, largest = np.array(feature.ranges)
+            # In another batch the last digits differ, also those of the texts of the calibration.
+            half = (largest - least) / (2 * STEPS)
+            low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
+            values = batch.sequence[feature.name]
+            clipped += ((values < low) | (values > high)).sum(axis=1)
+            self.values_int8 += values.size
+        self.values_clipped += int(clipped.sum())
 
 
 def find_non_finite(values: np.ndarray) -> np.ndarray | None:

@@ -8,12 +8,14 @@ import importlib.metadata
 import json
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import SMALL_DTYPES
+from bert_features.config.features import Feature
+from bert_features.config.outputs import AUTO_POOLING, SMALL_DTYPES
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of
@@ -75,6 +77,48 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
         "runtime": runtime,
         "versions": versions,
     }
+
+
+# What a vector depends on beside its output and the model: settings, and what others resolve to.
+# Versions, devices and precision change its last digits alone.
+_SETTINGS = ("max_seq_length", "long_text", "stride")
+_RESOLVED = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
+
+
+def describe_vectors(
+    feature: Feature, facts: Mapping[str, Any], checkpoint: Checkpoint
+) -> dict[str, Any]:
+    """What the vectors of a text depend on, by the facts of `describe_output`, and its checkpoint.
+
+    Raises KeyError, TypeError or AttributeError for the metadata of a file that has other facts.
+    """
+    config, weights = facts["config"], facts["checkpoint"]
+    outputs = {output["name"]: output for output in config["outputs"]}
+    output = outputs.get(feature.name) or outputs.get(None) or config
+    of_auto = checkpoint.sentence_transformers if output["pooling"] == AUTO_POOLING else None
+    return {
+        **{name: config[name] for name in _SETTINGS},
+        **weights["bert_config"],
+        **{name: facts.get(name) for name in _RESOLVED},
+        **{n: v for n, v in feature.to_metadata().items() if n not in ("name", "dtype", "ranges")},
+        "kind": feature.kind,
+        "modules": of_auto.modules if of_auto else (),
+        "checkpoint": weights["sha256"],
+    }
+
+
+def find_differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Each value of two descriptions of a run that differs, as `dtype 'float16', now 'float32'`."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for key in sorted(before.keys() | now.keys()):
+            inner = key if name in ("", "settings") else f"{name}.{key}"
+            found += find_differences(before.get(key), now.get(key), inner)
+        return found
+    if name == "outputs" and before and len(before) == len(now):
+        pairs = enumerate(zip(before, now, strict=True))
+        return [each for i, pair in pairs for each in find_differences(*pair, f"{name}[{i}]")]
+    return [] if before == now else [f"{name} {before!r}, now {now!r}"]
 
 
 def fingerprint(preparation: "Preparation") -> str:

@@ -317,6 +317,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                     results = reuse.expand(batch.window, results)
                 if results is not None:
                     totals.add_examples(results.counts)
+                    totals.add_clipped(results, self.outputs)
                 if results is not None and ledger is not None:
                     for example in counts_by_example(results):
                         ledger(example)

@@ -2,7 +2,8 @@
 
 One row per example, one column per feature; `arrow_layout` lists the columns. pyarrow alone writes
 and reads it. The values lie in the file as in memory, in record batches of about 16 MB or 1024
-examples. The metadata is JSON in the schema's metadata, under the key `bert_features`.
+examples. The metadata is JSON in the schema's metadata, under the key `bert_features`; what is
+known at the end only stands, with all else, in the metadata of a last record batch without records.
 
 Arrow has no checksums. So the metadata of each record batch has, under `bert_features_checksums`,
 those of its columns (`ColumnChecksums`), as JSON.
@@ -29,8 +30,6 @@ from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import Feature, FeatureBatch, splits_of
 
-# Blanks behind the metadata, which stands at the beginning: what is known at the end fits in.
-_RESERVED = 64
 # The format begins with a word of 8 bytes; what follows, up to the footer, is a stream.
 _STREAM_BEGINS = 8
 
@@ -42,30 +41,27 @@ class Writer(GroupWriter):
         import pyarrow as pa
 
         super()._open()
-        self._opened_with = json.dumps(self._metadata).encode() + b" " * _RESERVED
         schema = schema_of(self._features, self._id_type)
-        self._schema = schema.with_metadata({METADATA_KEY: self._opened_with})
+        self._schema = schema.with_metadata({METADATA_KEY: json.dumps(self._metadata).encode()})
         self._stream = pa.ipc.new_file(self._file, self._schema)
 
     def _write_group(self, batches: Sequence[FeatureBatch]) -> None:
-        batch = FeatureBatch.join(batches)
+        self._append(FeatureBatch.join(batches))
+
+    def _append(self, batch: FeatureBatch, **beside: Any) -> None:
         checksums = ColumnChecksums(self._features, self._id_type)
         checksums.add(batch)
         group = convert_to_arrow(batch, self._features, self._schema)
-        recorded = {"columns": checksums.of_columns()}
-        self._stream.write_batch(group, {CHECKSUMS_KEY: json.dumps(recorded).encode()})
+        beside = {CHECKSUMS_KEY.decode(): {"columns": checksums.of_columns()}, **beside}
+        self._stream.write_batch(group, {key: json.dumps(value) for key, value in beside.items()})
 
     def _finish(self) -> None:
         super()._finish()
-        end, size = self._file.tell(), len(self._opened_with)
+        # The schema stands at the beginning; what is known at the end stands beside a last batch.
+        if json.dumps(self._metadata).encode() != self._schema.metadata[METADATA_KEY]:
+            empty = convert_from_arrow(self._schema.empty_table(), self._features)
+            self._append(empty, **{METADATA_KEY.decode(): self._metadata})
         self._stream.close()
-        metadata = json.dumps(self._metadata).encode().ljust(size)
-        # The schema stands at the beginning and, once more, in the footer.
-        for start, length in ((0, _STREAM_BEGINS + self._schema.serialize().size), (end, -1)):
-            self._file.seek(start)
-            part = self._file.read(length)
-            self._file.seek(start)
-            self._file.write(part.replace(self._opened_with, metadata))
 
 
 class File(GroupFile):
@@ -81,10 +77,14 @@ class File(GroupFile):
             file = self._open_file()
             schema = file.schema
             # The footer has no counts; each record batch has its own at its beginning.
-            counts = [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+            groups = map(file.get_batch_with_custom_metadata, range(file.num_record_batches))
+            counts, metadata = [], schema.metadata or {}
+            for group, beside in groups:
+                counts.append(group.num_rows)
+                metadata = {**metadata, **(beside or {})}
         finally:
             self.close()
-        header = parse_metadata((schema.metadata or {})[METADATA_KEY])
+        header = parse_metadata(metadata[METADATA_KEY])
         if not schema.equals(schema_of(header.features, header.id_type)):
             raise ValueError("its columns are not those its metadata lists")
         self._starts = splits_of(counts)

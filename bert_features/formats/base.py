@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from bert_features.errors import OutputError, first_line
 from bert_features.files import Staging, real_target, remove_leftovers, storage_errors
 from bert_features.formats import sidecar
@@ -19,6 +21,9 @@ from bert_features.formats.columns import (
 from bert_features.formats.headers import TEXTS_CHECKSUM, complete_metadata
 from bert_features.formats.records import Feature, FeatureBatch
 
+# Examples that the metadata names.
+_NAMED = 10
+
 
 class FeatureWriter(ABC):
     """Writes one features file; a context manager.
@@ -30,8 +35,8 @@ class FeatureWriter(ABC):
     Args:
       path: the file to write. Of a symbolic link, the file it points to is written.
       features: what each batch holds, in the order of the file's columns.
-      metadata: JSON-serialisable facts about the run; `features`, `id_type` and
-        `format_version` are added.
+      metadata: JSON-serialisable facts about the run; `features`, `id_type`, `format_version` and,
+        if there are any, `losses` are added.
       id_type: whether the ids of all examples are `int` (64 bits) or `str`.
       overwrite: whether a file already at `path` may be replaced. A sidecar that a killed run left
         without its features file is always replaced.
@@ -66,8 +71,8 @@ class FeatureWriter(ABC):
         self._id_type = id_type
         self._closed = False
         self._columns = columns_of(self._features, id_type)
-        self._given = metadata
-        self._metadata = complete_metadata(metadata, self._features, id_type)
+        self._given, self._losses = dict(metadata), dict[str, Any]()
+        self._metadata = self._describe()
         targets = self.targets(Path(path))
         self.path = targets[-1]
         with storage_errors(f"write {self.path}"):
@@ -124,6 +129,7 @@ class FeatureWriter(ABC):
             if not self.holds_any_text:
                 check_texts(columns, self._columns)
             if len(batch):
+                self._note_losses(batch)
                 self._write(batch)
             self._staging.raise_failure()
         self.records += len(batch)
@@ -137,9 +143,7 @@ class FeatureWriter(ABC):
         if self._closed:
             return
         with self._whole_or_nothing():
-            if self.texts_crc32c is not None:
-                given = {**self._given, TEXTS_CHECKSUM: self.texts_crc32c}
-                self._metadata = complete_metadata(given, self._features, self._id_type)
+            self._metadata = self._describe()
             self._finish()
             if self.has_sidecar:
                 self._write_sidecar()
@@ -179,6 +183,22 @@ class FeatureWriter(ABC):
         except BaseException:
             self.discard()
             raise
+
+    def _describe(self) -> dict[str, Any]:
+        """The metadata, with what is known of the examples so far."""
+        found = {"losses": self._losses, TEXTS_CHECKSUM: self.texts_crc32c}
+        given = self._given | {name: value for name, value in found.items() if value}
+        return complete_metadata(given, self._features, self._id_type)
+
+    def _note_losses(self, batch: FeatureBatch) -> None:
+        """Adds what a run counted of a batch and int8 does not show, with the first ids."""
+        for name in ("non_finite", "clipped"):
+            lost = batch.counts.get(name, np.zeros(len(batch)))
+            if lost.any():
+                before = self._losses.get(name, {"count": 0, "first_ids": []})
+                ids = before["first_ids"] + batch.unique_ids[lost > 0][:_NAMED].tolist()
+                total = before["count"] + int(lost.sum())
+                self._losses[name] = {"count": total, "first_ids": ids[:_NAMED]}
 
     def _write_sidecar(self) -> None:
         """Writes the sidecar, which is put in place before the features file."""

@@ -1,10 +1,14 @@
 """What a features file says about itself: its metadata, in the file or in a sidecar beside it."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from bert_features.config.features import Ranges
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.formats import sidecar
 from bert_features.formats.columns import ID_TYPES
@@ -15,6 +19,7 @@ FORMAT_VERSION = 2
 METADATA_CHECKSUM = "metadata_crc32c"
 # The key of the checksum of the texts, see `InputExample.checksum`.
 TEXTS_CHECKSUM = "texts_crc32c"
+_FLOAT32_MAX = np.finfo(np.float32).max
 
 
 def checksum_of_json(metadata: Mapping[str, Any]) -> str:
@@ -80,12 +85,22 @@ def _feature_of(entry: Mapping[str, Any]) -> Feature:
         "weights": entry["weights"],
         "heads": entry.get("heads", ()),
     }
-    ranges = tuple(map(tuple, entry.get("ranges", ())))
-    feature = Feature(**{**entry, **{n: tuple(v) for n, v in lists.items()}, "ranges": ranges})
-    expected = [feature.width] * 2 if feature.dtype == "int8" else []
-    if list(map(len, ranges)) != expected:
-        raise ValueError(f"feature {feature.name!r} of {feature.dtype} has ranges of other widths")
-    return feature
+    name, width, dtype = (entry[key] for key in ("name", "width", "dtype"))
+    if (dtype == "int8") != ("ranges" in entry):
+        raise ValueError(f"feature {name!r} is {dtype}, and ranges are for int8")
+    ranges = parse_ranges(entry["ranges"], name, width) if dtype == "int8" else ()
+    return Feature(**{**entry, **{n: tuple(v) for n, v in lists.items()}, "ranges": ranges})
+
+
+def parse_ranges(rows: Any, name: str, width: int | None = None) -> Ranges:
+    """The ranges of feature `name`, as JSON has them; ValueError if they are no ranges."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        ends = np.array(rows, np.float64)
+        fits = ends.ndim == 2 and len(ends) == 2 and width in (None, ends.shape[1])
+        if fits and (np.abs(ends) <= _FLOAT32_MAX).all() and (ends[0] <= ends[1]).all():
+            return tuple(map(tuple, ends.tolist()))
+    each = "each dimension" if width is None else f"each of {width} dimensions"
+    raise ValueError(f"the ranges of {name!r} are not a least and a largest float32 for {each}")
 
 
 def read_sidecar(path: Path) -> Header | None:

@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from bert_features.config.shards import MAX_COUNT
 from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
+from bert_features.formats.headers import parse_ranges
 
 # Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
 MANIFEST = "_manifest.json"
@@ -112,7 +113,8 @@ class Manifest:
     Attributes:
       suffix: the suffix of their names.
       id_type: whether ids are `int` or `str`.
-      run: what the bytes of the files depend on: settings, checkpoint, vocabulary, versions.
+      run: what the bytes of the files depend on: settings, checkpoint, vocabulary, versions; and
+        the `ranges` of int8 by the names of the outputs.
       shards: the shards, in order; at least one.
       finished: the records of all shards once the run is finished; None until then.
       folder: the folder: its path, or its address. It is not written.
@@ -145,10 +147,12 @@ class Manifest:
         try:
             _check_version(path, text)
             found = TypeAdapter(cls).validate_json(text)
+            for name, rows in dict(found.run.get("ranges", {})).items():
+                parse_ranges(rows, name)
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
-        except (ValueError, RecursionError) as error:  # pydantic's are of the first type too
+        except (ValueError, TypeError, RecursionError) as error:  # pydantic's are of the first type
             raise _damaged(path, error) from error
         return replace(found, folder=folder)
 

@@ -148,7 +148,7 @@ class FeatureBatch(ShortRepr):
       sequence: the features with one vector for each example: name -> [N, D].
       levels: the units and the features of each other level that the batch has; of pairs the rows
         of one matrix after the other.
-      counts: what a run counted of each example: name -> [N]. It is not written.
+      counts: what a run counted of each example: name -> [N]. Only losses are written.
     """
 
     unique_ids: np.ndarray

@@ -13,14 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from bert_features.config import output_specs
+from bert_features.config.features import Ranges
 from bert_features.config.outputs import SMALL_DTYPES
 from bert_features.formats.headers import Header
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 
-Ranges = tuple[tuple[float, ...], ...]
-
-_STEPS, _LOWEST = 255, -128  # of int8
+STEPS, _LOWEST = 255, -128  # of int8
 
 
 def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:
@@ -48,7 +47,7 @@ def _quantized(values: np.ndarray, feature: Feature) -> np.ndarray:
     least, step = _steps(feature)
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaN, which are counted
         numbers = np.rint((values - least) / np.where(step > 0, step, 1)) + _LOWEST
-    within = np.nan_to_num(np.clip(numbers, _LOWEST, _LOWEST + _STEPS))
+    within = np.nan_to_num(np.clip(numbers, _LOWEST, _LOWEST + STEPS))
     return np.asarray(within, np.int8)
 
 
@@ -69,7 +68,7 @@ def restore(values: np.ndarray, feature: Feature) -> np.ndarray:
 def _steps(feature: Feature) -> tuple[np.ndarray, np.ndarray]:
     """The least value of each dimension, and its step: float32 [D] each."""
     least, largest = np.array(feature.ranges)
-    return least.astype(np.float32), ((largest - least) / _STEPS).astype(np.float32)
+    return least.astype(np.float32), ((largest - least) / STEPS).astype(np.float32)
 
 
 def _small(features: Sequence[Feature]) -> list[Feature]:

@@ -1,6 +1,7 @@
 """Records of a file by their number: what each format implements, and what every file then has."""
 
 import contextlib
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -44,6 +45,8 @@ class RecordSource(ABC):
     def _check_readable(self) -> None:
         """Refuses a path that cannot be opened."""
         try:
+            if self.path.exists() and not (self.path.is_file() or self.path.is_dir()):
+                raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
             with self.path.open("rb"):
                 pass
         except OSError as error:

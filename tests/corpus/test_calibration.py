@@ -1,8 +1,11 @@
 """int8 and binary outputs of runs: ranges from the first texts or a file, the same everywhere."""
 
 import dataclasses
+import functools
 import json
+import os
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +18,10 @@ from bert_features.corpus.settings import add_defaults
 from bert_features.corpus.shards import Job, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
+from bert_features.extraction import description
 from bert_features.extraction import extractor as extractors
 from bert_features.extraction.calibration import TakesRanges
+from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.corpus.runs import StopRun, shards_of, stop_after
@@ -59,7 +64,7 @@ def vectors(path, name, **options):
 
 def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplog):
     caplog.set_level("INFO", "bert_features")
-    extract(config(*ALL), texts, tmp_path / "out.npz")
+    counts = extract(config(*ALL), texts, tmp_path / "out.npz").counts
     assert "int8 takes the ranges of the first 8 texts" in caplog.text
     floats = vectors(tmp_path / "out.npz", "float32")
     codes = vectors(tmp_path / "out.npz", "int8").astype(int)
@@ -68,6 +73,88 @@ def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplo
     _, feature, _ = read_features(tmp_path / "out.npz").features
     np.testing.assert_allclose(feature.ranges[0], floats[:8].min(axis=0), atol=1e-6)
     np.testing.assert_allclose(feature.ranges[1], floats[:8].max(axis=0), atol=1e-6)
+    clipped = (to_int8(floats, floats[:8], clip=False) != to_int8(floats, floats[:8])).sum(axis=1)
+    assert 0 < clipped.sum() == counts.values_clipped < counts.values_int8 == floats.size
+    assert f"{clipped.sum()} of {floats.size} int8 values (" in caplog.text
+    (losses,) = read_features(tmp_path / "out.npz").metadata["losses"].values()
+    assert losses == {
+        "count": clipped.sum(),
+        "first_ids": np.flatnonzero(clipped)[:10].tolist(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("feature", "metadata", "differences"),
+    [
+        ({}, {}, ""),
+        ({"dtype": "float16", "name": "other"}, {"versions": {}, "precision": "bfloat16"}, ""),
+        ({"layers": (-2,)}, {}, r"layers \(-2,\), now \(-1,\);"),
+        (
+            {"pooling": "max", "normalize": True},
+            {},
+            "normalize True, now False; pooling 'max', now",
+        ),
+        ({"special_tokens": False}, {}, "special_tokens False, now True;"),
+        ({}, {"checkpoint.sha256": "ab"}, "checkpoint 'ab', now '"),
+        ({}, {"checkpoint.bert_config.hidden_act": "relu"}, "hidden_act 'relu', now 'gelu"),
+        ({}, {"config.max_seq_length": 9}, "max_seq_length 9, now 12;"),
+        (
+            {},
+            {"config.long_text": "tail", "prompt": "a "},
+            "long_text 'tail', now 't.*prompt 'a ', n",
+        ),
+        (
+            {},
+            {"do_lower_case": False, "vocabulary.sha256": "1"},
+            "do_lower_case F.*vocabulary.sha256",
+        ),
+        ({}, {"config": None}, None),
+        ({}, {"checkpoint": "ab"}, None),
+    ],
+    ids=str,
+)
+def test_a_calibration_that_was_made_in_another_way(
+    config, tmp_path, caplog, feature, metadata, differences
+):
+    path = tmp_path / "vectors.npz"
+    extractor = kept_extractor(config(INT8 | {"calibration": str(path)}))
+    facts = json.loads(json.dumps(extractor.metadata()))
+    for place, value in metadata.items():
+        *names, last = place.split(".")
+        functools.reduce(dict.__getitem__, names, facts)[last] = value
+    made = dataclasses.replace(SOME, **feature)
+    values = RNG.normal(size=(9, 8)).astype(made.dtype)
+    with open_writer(path, format="npz", features=(made,), metadata=facts) as writer:
+        writer.write(FeatureBatch(np.arange(9), {made.name: values}))
+    if differences:
+        message = f"{path} was made with .*{differences}.* set calibration to a file made with"
+        with pytest.raises(ConfigError, match=message):
+            extractor.calibrate()
+    else:
+        extractor.calibrate()
+    assert ("does not record how it was made" in caplog.text) is (differences is None)
+
+
+def test_a_calibration_behind_dense_modules(config):
+    """Pooling `auto` adds the modules of the checkpoint, which a file's features do not list."""
+    facts = kept_extractor(config(INT8)).metadata()
+    checkpoint = SimpleNamespace(sentence_transformers=SimpleNamespace(modules=("dense",)))
+    found = [
+        description.describe_vectors(
+            SOME,
+            facts | {"config": facts["config"] | {"outputs": [{"name": name, "pooling": p}]}},
+            checkpoint,
+        )["modules"]
+        for name, p in (("some", "auto"), (None, "auto"), ("some", "mean"))
+    ]
+    assert found == [("dense",), ("dense",), ()]
+
+
+def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
+    extractor = TakesRanges()
+    extractor.outputs = config(INT8).plan_outputs(TOY)
+    with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
+        extractor.with_ranges({"int8": [[0.0] * 7, [1.0] * 7]})
 
 
 def kept_extractor(settings):
@@ -78,7 +165,10 @@ def kept_extractor(settings):
 def ranges_of(config, path):
     """The ranges that an output takes from a file, without a model."""
     extractor = TakesRanges()
-    extractor.outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
+    extractor.outputs, extractor.checkpoint = (
+        config(INT8 | {"calibration": str(path)}).plan_outputs(TOY),
+        None,
+    )
     ranges, texts = extractor.calibrate()
     assert texts == []
     return ranges["int8"]
@@ -190,7 +280,7 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     )
     job = Job(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
-    assert json.loads(json.dumps(writer.ranges)) == ranges
+    assert json.loads(json.dumps(writer.ready.ranges)) == ranges
     other = {"int8": [[-4.0] * 8, [4.0] * 8]}
     write_shard(writer, 0, other, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
@@ -250,9 +340,12 @@ def test_windows_are_averaged_before(config, tmp_path):
     np.testing.assert_array_equal(vectors(tmp_path / "out.npz", "binary"), to_bits(floats))
 
 
-def test_more_texts_than_a_computer_counts(config, texts, tmp_path):
-    extract(config(INT8 | {"calibration": 10**30}), texts, tmp_path / "out.npz")
-    assert len(read_features(tmp_path / "out.npz")) == len(TEXTS)
+def test_more_texts_than_a_computer_counts(config, texts, tmp_path, caplog):
+    summary = extract(config(INT8 | {"calibration": 10**30}), texts, f"{tmp_path}/out/")
+    assert len(read_features(tmp_path / "out")) == len(TEXTS)
+    # Shards have other batches than the calibration: the last digits differ.
+    assert summary.counts.values_clipped == 0 < summary.counts.values_int8
+    assert "int8 values" not in caplog.text
 
 
 def test_an_empty_input(config, tmp_path):
@@ -302,6 +395,10 @@ def test_the_plan_knows_their_size(config, texts):
         (INT8 | {"calibration": "two.npz"}, "two.npz has no vectors that differ and are like"),
         (INT8 | {"calibration": "bits.npz"}, r"it has some binary \[8\]"),
         (INT8 | {"calibration": "words.npz"}, r"it has w float32 \[words, 8\]"),
+        (
+            INT8 | {"calibration": "pipe.npz"},
+            "cannot read pipe.npz: it is a pipe or a device, not a",
+        ),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value[:30],
 )
@@ -321,6 +418,7 @@ def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
     vectors_file("bits.npz", "npz", (bits,), np.zeros((3, 1), np.uint8))
     words = Feature("w", (-1,), "none", 8, "float32", "word", "mean")
     write(tmp_path / "words.npz", "npz", (words,), make_batch((words,), [2, 3]))
+    os.mkfifo("pipe.npz")
     with pytest.raises((ConfigError, OutputError), match=message):
         extract(config(output), texts, tmp_path / "out.npz")
     assert not (tmp_path / "out.npz").exists()

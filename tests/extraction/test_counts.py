@@ -1,5 +1,6 @@
-"""Totals by hand: [UNK] once however many windows hold it, and features that are not finite."""
+"""Totals by hand: [UNK] once however many windows hold it, NaN, and values that int8 clips."""
 
+import dataclasses
 import json
 
 import ml_dtypes
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 
 from bert_features import FeatureExtractor, extract, plan, read_features
+from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction.counts import find_non_finite
+from bert_features.extraction import losses
+from bert_features.extraction.counts import Counts, find_non_finite
+from bert_features.formats.records import Feature, FeatureBatch
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
@@ -65,6 +69,7 @@ def test_texts_in_memory_are_warned_of_too(toy, caplog):
     [
         (np.nan, {}),
         (np.nan, {"level": "word"}),
+        (np.nan, {"level": "sequence", "dtype": "int8", "calibration": 1}),
         (3e38, {"level": "sequence"}),
         (3e38, {"level": "sequence", "long_text": "window", "dtype": "float16"}),
     ],
@@ -84,3 +89,22 @@ def test_features_that_are_not_finite_are_counted(tmp_path, caplog, value, outpu
     assert [json.loads(line)["non_finite"] for line in lines] == [False, True, not cut, False]
     assert summary.counts.non_finite_examples == (1 if cut else 2)
     assert [m for m in caplog.messages if "have NaN or infinite values" in m]
+    named = {"count": 1, "first_ids": [1]} if cut else {"count": 2, "first_ids": [1, 2]}
+    assert read_features(tmp_path / "o.npz").metadata["losses"]["non_finite"] == named
+
+
+def test_clipped_values_are_more_than_half_a_step_outside():
+    int8 = Feature("v", (-1,), "none", 2, "int8", "sequence", ranges=((0.0, 0.0), (255.0, 255.0)))
+    vectors = np.array([[-0.4, 255.6], [np.nan, -0.6], [np.inf, 3], [255.4, 0]], np.float32)
+    batch, counts = FeatureBatch(np.arange(4), {"v": vectors, "w": vectors}), Counts()
+    for _ in range(2):
+        counts.add_clipped(batch, [int8, dataclasses.replace(int8, name="w", dtype="float32")])
+    assert batch.counts["clipped"].tolist() == [1, 1, 1, 0]
+    assert (counts.values_clipped, counts.values_int8) == (6, 16)
+
+
+@pytest.mark.parametrize(("clipped", "warns"), [(0, False), (9, False), (10, True)])
+def test_one_percent_of_clipped_values_is_a_warning(toy, caplog, clipped, warns):
+    counts = Counts(values_clipped=clipped, values_int8=1000 if clipped else 0)
+    losses.warn(counts, ExtractConfig(checkpoint=toy), find_checkpoint(toy))
+    assert ("10 of 1,000 int8 values (1.0%) lay outside the ranges" in caplog.text) is warns

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.formats import read_features
+from bert_features.formats.manifest import Manifest
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.formats.small_vectors import find_ranges, quantize, restore
 from tests.formats.feature_files import (
@@ -21,7 +23,7 @@ from tests.formats.feature_files import (
     mix,
     write,
 )
-from tests.formats.feature_folders import write_folder
+from tests.formats.feature_folders import make_manifest, write_folder
 from tests.reference.small_vectors import to_bits, to_int8
 
 WIDTH = 11  # not a multiple of 8
@@ -39,6 +41,21 @@ INT8 = feature("int8", ranges=find_ranges([FIRST[:20], FIRST[20:]], WIDTH))
 BINARY = feature("binary")
 FLOATS = feature("float32")
 MIXED = (INT8, *mix("token"), FLOATS, BINARY)
+
+# What somebody else may have written; the first two have another width alone.
+NO_RANGES: list[Any] = [
+    [[0.0] * 3, [1.0] * 3],
+    [[], []],
+    [[0.0] * WIDTH],
+    [[0.0], [1.0, 2.0]],
+    [[0.0] * WIDTH, [float("nan")] * WIDTH],
+    [[0.0] * WIDTH, [1e39] * WIDTH],
+    [[2.0] * WIDTH, [1.0] * WIDTH],
+    [["a"] * WIDTH, ["b"] * WIDTH],
+    [[10**400] * WIDTH] * 2,
+    {"least": 1},
+    None,
+]
 
 
 def quantized(vectors, *features):
@@ -161,8 +178,12 @@ def test_parquet_has_one_byte_for_each_value(tmp_path):
 
 @pytest.mark.parametrize(
     "damage",
-    [{"ranges": [[0.0] * WIDTH]}, {"ranges": [[0.0], [1.0]]}, {"dtype": "float32"}],
-    ids=["one", "narrow", "of floats"],
+    [
+        *({"ranges": rows} for rows in NO_RANGES),
+        {"dtype": "float32"},
+        {"dtype": "binary"},
+    ],
+    ids=lambda damage: str(damage)[:40],
 )
 def test_ranges_that_do_not_fit_are_refused(tmp_path, damage):
     path = tmp_path / "f.jsonl"
@@ -171,8 +192,48 @@ def test_ranges_that_do_not_fit_are_refused(tmp_path, damage):
     content = json.loads(sidecar.read_text())
     content["features"][0] |= damage
     sidecar.write_text(json.dumps(content))
-    with pytest.raises(OutputError, match="has ranges of other widths"):
+    with pytest.raises(
+        OutputError, match=f"cannot read {path} as jsonl: .*(each of 11|are for int8|Out of ran)"
+    ):
         read_features(path)
+
+
+@pytest.mark.parametrize("rows", NO_RANGES[2:], ids=lambda rows: str(rows)[:40])
+def test_ranges_of_a_manifest_that_are_none_are_refused(tmp_path, rows):
+    manifest = make_manifest(tmp_path, "npz", [1])
+    dataclasses.replace(manifest, run={"ranges": {"int8": rows}}).write()
+    with pytest.raises(
+        OutputError, match=r"_manifest\.json: it is damaged, .*ranges of 'int8' are not"
+    ):
+        Manifest.read(tmp_path)
+
+
+def test_ranges_of_a_manifest_are_a_table(tmp_path):
+    for ranges in ("int8", 5, [1], None):
+        dataclasses.replace(make_manifest(tmp_path, "npz", [1]), run={"ranges": ranges}).write()
+        with pytest.raises(OutputError, match=r"_manifest\.json: it is damaged"):
+            Manifest.read(tmp_path)
+
+
+@all_formats
+def test_every_format_names_what_was_lost(tmp_path, format, monkeypatch):
+    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 4)
+    path, lost = tmp_path / f"f{SUFFIX[format]}", np.arange(40) % 3 == 1
+    batches = list(batches_of((INT8,), 16, 24))
+    for batch in batches:
+        rows = lost[batch.unique_ids]
+        batch.counts.update(non_finite=rows, clipped=rows * 2, tokens=rows)
+    write(path, format, (INT8,), *batches)
+    file = read_features(path, verify=True)
+    ids = np.flatnonzero(lost)[:10].tolist()
+    assert file.metadata["losses"] == {
+        "non_finite": {"count": 13, "first_ids": ids},
+        "clipped": {"count": 26, "first_ids": ids},
+    }
+    write(tmp_path / f"g{SUFFIX[format]}", format, (INT8,), *batches_of((INT8,), 16, 24))
+    plain = read_features(tmp_path / f"g{SUFFIX[format]}")
+    assert "losses" not in plain.metadata
+    np.testing.assert_array_equal(file.ragged("int8")[0], plain.ragged("int8")[0])
 
 
 def test_features_of_floats_have_no_ranges_in_the_metadata():

@@ -9,13 +9,14 @@ rounded, and end at the range.
 import numpy as np
 
 
-def to_int8(vectors, calibration):
-    """int8 [N, D], by loops over the dimensions in float64."""
-    codes = np.empty(vectors.shape, np.int8)
+def to_int8(vectors, calibration, *, clip=True):
+    """int8 [N, D], by loops over the dimensions in float64; unless `clip`, more bits and values."""
+    codes = np.empty(vectors.shape, np.int8 if clip else np.int64)
+    low, high = (-128, 127) if clip else (-(10**9), 10**9)
     for d, column in enumerate(np.asarray(vectors, np.float64).T):
         least, largest = float(calibration[:, d].min()), float(calibration[:, d].max())
         steps = (column - least) / ((largest - least) / 255)
-        codes[:, d] = [min(max(round(s) - 128, -128), 127) for s in steps]
+        codes[:, d] = [min(max(round(s) - 128, low), high) for s in steps]
     return codes
 
 
