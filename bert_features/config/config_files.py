@@ -12,6 +12,11 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in _PRESETS.glob("*.toml"))
 
 
+def is_preset(path: Path) -> bool:
+    """Whether a file of settings is one that comes with the package."""
+    return path.parent == _PRESETS
+
+
 def read_config(name: str | Path) -> tuple[Path, str]:
     """The file of a config, and its text: the file at this path, else the package's of this name.
 

@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
-from bert_features.config.config_files import read_config
+from bert_features.config.config_files import is_preset, read_config
 from bert_features.config.input_format import FormatName, InputFormat, LineBytes
 from bert_features.config.kinds import Kind
 from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
 from bert_features.config.outputs import (
-    AUTO_POOLING,
     DEFAULT_LAYERS,
     LAYERS_ALLOWED,
+    OF_ALL_OUTPUTS,
+    SINGLE_OUTPUT,
     AutoPooling,
     Calibration,
     Combine,
@@ -26,6 +27,7 @@ from bert_features.config.outputs import (
     OutputConfig,
     OutputDtype,
     check_names_differ,
+    idle_settings,
     parse_outputs,
 )
 from bert_features.config.settings import (
@@ -54,8 +56,6 @@ SHARD_EXAMPLES = 50_000
 _OUTPUT: Mapping[str, Any] = OutputConfig.model_fields
 _INPUT: Mapping[str, Any] = InputFormat.model_fields
 RowLength = Annotated[int, Field(ge=3, le=MAX_INT)]
-# The settings of the single output of a run without `outputs`.
-_SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
 
 
 @dataclass(frozen=True)
@@ -288,6 +288,9 @@ class ExtractConfig(Settings):
             cls.of(values, source=str(path))  # errors in the file name the file
         except ConfigError as error:
             raise ConfigError(str(error)) from error  # and its keys, whoever reads them
+        if is_preset(path):  # its settings are not the user's: they give way
+            idle = idle_settings({**values, **overrides})
+            values = {name: value for name, value in values.items() if name not in idle}
         config = cls.of({**values, **overrides})
         config._source = _Source(path)
         return config
@@ -323,7 +326,7 @@ class ExtractConfig(Settings):
     def _settings_fit_together(self) -> Self:
         if self.batch_size is not None and self.batch_tokens is not None:
             raise ConfigError.naming("{batch_size} and {batch_tokens} are both set; leave one out")
-        beside = [name for name in _SINGLE_OUTPUT if name in self.model_fields_set]
+        beside = [name for name in SINGLE_OUTPUT if name in self.model_fields_set]
         if self.outputs and beside:
             settings = ", ".join(f"{{{name}}}" for name in beside)
             raise ConfigError.naming(
@@ -343,6 +346,10 @@ class ExtractConfig(Settings):
         if self.cache_gb is not None and self.cache is None:
             raise ConfigError.naming("{cache_gb} is a limit for {cache}; pass {cache} too")
         check_names_differ(output_names(self.output_configs(), self.layers))
+        of_all = OF_ALL_OUTPUTS if self.outputs else ["word_split"]
+        for name in idle_settings(dict(self)) & self.model_fields_set & {*of_all}:
+            why = OF_ALL_OUTPUTS[name]
+            raise ConfigError.naming(f"no output uses {{{name}}}: {why}; leave {{{name}}} out")
         return self
 
     def checkpoint_options(self) -> CheckpointOptions:
@@ -362,9 +369,7 @@ class ExtractConfig(Settings):
         """The outputs that the settings ask for."""
         if self.outputs:
             return self.outputs
-        given = {name for name in _SINGLE_OUTPUT if name in self.model_fields_set}
-        if self.pooling == AUTO_POOLING:  # it takes the last layer where the user names none
-            given |= {"layers"} & self.model_fields_set
+        given = {"layers", "dtype", *SINGLE_OUTPUT} & self.model_fields_set
         return (OutputConfig(**{name: getattr(self, name) for name in given}),)
 
     def row_length(self, config: BertConfig, name: str) -> int:

@@ -3,7 +3,7 @@
 Nothing here is computed; `outputs` has the settings, and `output_specs` resolves them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,12 +16,19 @@ from bert_features.errors import ConfigError
 Kind = Literal["layers", "attention", "masked_lm", "score"]
 HEAD_KINDS = ("masked_lm", "score")
 DEFAULT_TOP_K = 5
-# The settings of outputs of other kinds, and the levels that they have.
-_OWN_SETTINGS: dict[str, set[str]] = {
-    "attention": {"level", "layers", "heads", "pooling", "dtype"},
-    "masked_lm": {"level", "top_k"},
-    "score": {"level"},
+# The settings that change nothing where another setting has a value: the table of what is refused.
+_OF_VECTORS = ("combine", "weights", "special_tokens", "normalize", "dim", "calibration")
+_OF_LAYERS = (*_OF_VECTORS, "layers", "heads", "pooling", "dtype")
+_UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
+    "kind": {
+        "attention": (*_OF_VECTORS, "top_k"),
+        "masked_lm": _OF_LAYERS,
+        "score": (*_OF_LAYERS, "top_k"),
+    },
+    "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
+    "level": {"token": ("word_split",), "sequence": ("word_split",)},
 }
+# The levels of outputs of other kinds.
 _OWN_LEVELS: dict[str, tuple[str, ...]] = {
     "attention": ("token", "word"),
     "masked_lm": ("token",),
@@ -35,21 +42,32 @@ HeadEntry = Annotated[int, Field(strict=True, ge=0, le=MAX_INT)] | Literal["all"
 ATTENTION_POOLINGS = ("none", "cls")
 
 
+def unused(output: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that change nothing for an output, each with the setting that is the reason."""
+    values = {"kind": "layers", "level": "token", **output}
+    return {
+        name: reason
+        for reason, rows in _UNUSED.items()
+        for name in rows.get(values.get(reason) or "", ())
+    }
+
+
 def check_kind(output: Any) -> None:
     """Refuses settings that the kind of an output does not have; raises ConfigError."""
     fields = type(output).model_fields
     for name, kind in _OF_KIND.items():
         if output.kind == "layers" and getattr(output, name) is not None:
             raise ConfigError.naming(f"{{{name}}} is for {{kind:'{kind}'}}; pass that too")
+    for name, reason in unused(dict(output)).items():
+        # With the pooler, `output_specs` compares layers with the last one.
+        may_be_last = (name, reason) == ("layers", "pooling")
+        if name in fields and not may_be_last and getattr(output, name) != fields[name].default:
+            raise ConfigError.naming(
+                f"{{{name}}} has no meaning for {{{reason}}} '{{received}}'; leave {{{name}}} out",
+                received=getattr(output, reason),
+            )
     if output.kind == "layers":
         return
-    others = fields.keys() - {"kind", "name", *_OWN_SETTINGS[output.kind]}
-    for name, field in fields.items():
-        if name in others and getattr(output, name) != field.default:
-            raise ConfigError.naming(
-                f"{{{name}}} has no meaning for {{kind}} '{{received}}'; leave {{{name}}} out",
-                received=output.kind,
-            )
     if output.level not in _OWN_LEVELS[output.kind]:
         raise ConfigError.naming(
             "{level} is '{received}'; allowed for kind '{kind_}': {allowed}",

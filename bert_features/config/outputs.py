@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from bert_features.config.bert_config import HiddenAct
-from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind
+from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind, unused
 from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
@@ -209,6 +209,31 @@ class OutputConfig(Settings):
         if self.weights is not None and self.layers is not None:
             check_weights(self.weights, self.layers)
         return self
+
+
+# The settings of the single output of a run without named ones.
+SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
+# The settings of the run for outputs without their own, and why it may be that none uses them.
+OF_ALL_OUTPUTS = {
+    "layers": "each has its own, or a kind or pooling that takes none",
+    "dtype": "each has its own, or a kind that takes none",
+    "word_split": "it is for {level:'word'}",
+}
+
+
+def idle_settings(values: Mapping[str, Any]) -> set[str]:
+    """The settings among those of a run that change nothing, because of others of them."""
+    outputs = [dict(output) for output in values.get("outputs") or ()]
+    if not outputs:
+        return {*unused(values)}
+    for output in outputs:
+        if output.get("pooling") == AUTO_POOLING and output.get("layers") is None:
+            output["layers"] = (-1,)
+    return {*SINGLE_OUTPUT} | {
+        name
+        for name in OF_ALL_OUTPUTS
+        if all(output.get(name) is not None or name in unused(output) for output in outputs)
+    }
 
 
 def pooling_parts(pooling: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import as_floats
-from bert_features.config.outputs import SMALL_DTYPES, OutputConfig
+from bert_features.config.outputs import SMALL_DTYPES, OutputConfig, idle_settings
 from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile
@@ -141,9 +141,6 @@ def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:
     values = _changed(ExtractConfig, {name: recorded.get(name) for name in _SETTINGS})
     if "outputs" in values:
         values["outputs"] = [_changed(OutputConfig, output) for output in values["outputs"]]
-        values = {name: v for name, v in values.items() if name not in OutputConfig.model_fields}
-        values["layers"] = recorded["layers"]
-        values["dtype"] = recorded["dtype"]
     for each in (values, *values.get("outputs", ())):
         if each.get("dtype") in SMALL_DTYPES:  # queries are floats
             each["dtype"] = "float32"
@@ -154,12 +151,15 @@ def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:
 
 
 def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, Any]) -> Any:
-    """The settings that are not at their defaults: some count as set once they are given."""
+    """The settings that are used and not at their defaults: a given one counts as the user's."""
+    idle = idle_settings(values)
     tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     return {
         name: value
         for name, value in values.items()
-        if value is not None and tuples[name] not in ((), kind.model_fields[name].default)
+        if value is not None
+        and name not in idle
+        and tuples[name] not in ((), kind.model_fields[name].default)
     }
 
 

@@ -56,7 +56,8 @@ class Model:
         given = settings.model_fields_set.intersection(_USED)
         used = {name: getattr(settings, name) for name in given}
         # The default layers need four; which layers are wanted is checked by `layers`.
-        own = ExtractConfig.of({**used, "layers": (-1,)})
+        level = {"level": "word"} if given.intersection(WORD_SETTINGS) else {}
+        own = ExtractConfig.of({**used, **level, "layers": (-1,)})
         checkpoint = check_input_and_checkpoint(own)
         if checkpoint is None:
             import_tensorflow(own.runtime, own.device)

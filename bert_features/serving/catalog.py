@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.output_specs import OutputSpec, output_names
-from bert_features.config.outputs import AUTO_POOLING, EMBEDDINGS, OutputConfig
+from bert_features.config.outputs import AUTO_POOLING, EMBEDDINGS, OutputConfig, idle_settings
 from bert_features.serving.failures import RequestError
 
 # The output that the page at / asks for: the tokens at every layer.
@@ -41,12 +41,8 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
     layers = (EMBEDDINGS, *range(architecture.num_hidden_layers))
     if ALL_LAYERS not in names:
         outputs += [OutputConfig(name=f"{ALL_LAYERS}_{i}", layers=(i,)) for i in layers]
-    single = set(OutputConfig.model_fields) - {"layers", "dtype"}
-    values = {
-        name: getattr(config, name)
-        for name in config.model_fields_set
-        if name not in single | {"outputs"}
-    }
+    idle = idle_settings({"outputs": outputs})
+    values = {n: getattr(config, n) for n in config.model_fields_set if n not in idle}
     return ExtractConfig.of({**values, "outputs": outputs})
 
 

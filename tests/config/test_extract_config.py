@@ -2,13 +2,16 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from bert_features.config.config_files import preset_names
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.kinds import Kind
+from bert_features.config.outputs import POOLINGS, OutputConfig
 from bert_features.config.settings import describe_allowed
 from bert_features.errors import ConfigError
 from tests.toy import TOY
@@ -99,7 +102,8 @@ def test_layers_in_every_form(settings, layers, wanted):
 
 
 def test_the_constructor_takes_what_of_takes():
-    keywords = {"layers": [-1], "outputs": [{"name": "a", "layers": "0"}], "buckets": [8, 16]}
+    outputs = [{"name": "a", "layers": "0"}, {"name": "b"}]
+    keywords = {"layers": [-1], "outputs": outputs, "buckets": [8, 16]}
     config = ExtractConfig(checkpoint=Path("folder"), **keywords)
     assert config == ExtractConfig.of({"checkpoint": "folder", **keywords})
     assert config.checkpoint == "folder"
@@ -168,3 +172,78 @@ def test_packing_is_refused_where_rows_must_have_lengths_of_their_own(other):
 def test_settings_of_texts_that_repeat_fit_together(settings, message):
     with pytest.raises(ConfigError, match=message):
         ExtractConfig.of(settings)
+
+
+# A value of each setting of an output that is not its default, with what it cannot be without.
+_OTHER_VALUES = {
+    "layers": {"layers": (0,)},
+    "combine": {"combine": "sum"},
+    "weights": {"combine": "weighted", "weights": (0.5,)},
+    "special_tokens": {"special_tokens": False},
+    "normalize": {"normalize": True},
+    "dim": {"dim": 1},
+    "dtype": {"dtype": "float16"},
+    "calibration": {"calibration": 7},
+    "top_k": {"top_k": 2},
+    "heads": {"heads": (0,)},
+}
+_BASES = [
+    {"kind": kind, "level": level, **({"pooling": pooling} if pooling else {})}
+    for kind in get_args(Kind)
+    for level, poolings in POOLINGS.items()
+    for pooling in (None, *poolings, "auto", "mean+cls")
+]
+
+
+def planned(settings):
+    """The features of settings of a run, or None where they are refused."""
+    try:
+        return ExtractConfig.of(settings).plan_outputs(TOY)
+    except ConfigError:
+        return None
+
+
+def with_last_layer(base):
+    """A base that the toy has, of three layers, with those settings that it takes."""
+    return next((s for s in ({**base, "layers": (-1,)}, base) if planned(s)), None)
+
+
+def test_every_setting_changes_the_features_or_is_refused():
+    bases = list(filter(None, map(with_last_layer, _BASES)))
+    assert len(bases) > 20
+    idle, refused = [], 0
+    for base in bases:
+        for name, values in _OTHER_VALUES.items():
+            for place in ("run", "output"):
+                before, after = base, {**base, **values}
+                if place == "output":
+                    before, after = ({"outputs": [s]} for s in (before, after))
+                found = planned(after)
+                refused += found is None
+                if found is not None and found == planned(before):
+                    idle.append((place, name, base))
+        # How texts are split changes no feature, but the words of features of words.
+        assert (planned({**base, "word_split": "whitespace"}) is None) == (base["level"] != "word")
+    assert not idle
+    assert refused > 100
+
+
+@pytest.mark.parametrize("name", ["layers", "dtype"])
+def test_a_setting_of_the_run_that_every_output_has_itself_is_refused(name):
+    own = {"layers": (0,), "dtype": "float16"}
+    outputs = [{"name": "a", **own}, {"name": "b", "kind": "score"}]
+    value = {"layers": (-1,), "dtype": "float16"}[name]
+    with pytest.raises(ConfigError, match=f"no output uses {name}: each has its own, .* out"):
+        ExtractConfig.of({"outputs": outputs, name: value})
+    ExtractConfig.of({"outputs": [*outputs, {"name": "c"}], name: value})
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_the_packages_own_settings_give_way_to_those_of_the_user(preset, tmp_path):
+    assert ExtractConfig.load(preset, kind="score").output_configs()[0].kind == "score"
+    ExtractConfig.load(preset, level="sequence", pooling="pooler")
+    with pytest.raises(ConfigError, match="layers has no meaning for kind 'score'"):
+        ExtractConfig.load(preset, kind="score", layers=[0])
+    (tmp_path / "own.toml").write_text("layers = [0]\n")
+    with pytest.raises(ConfigError, match="layers has no meaning for kind 'score'"):
+        ExtractConfig.load(tmp_path / "own.toml", kind="score")
