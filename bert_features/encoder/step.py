@@ -21,7 +21,7 @@ from bert_features.config.output_specs import (
     needs_pooler,
 )
 from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS, TARGET_IDS
-from bert_features.encoder.attention import show_attention
+from bert_features.encoder.attention.output import show_attention
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
