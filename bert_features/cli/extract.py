@@ -152,7 +152,8 @@ def extract(
 
 def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
     if not is_json():
-        lines = [describe_summary(summary), *describe_stages(summary.stages, facts)]
+        stages = describe_stages(summary.stages, facts)
+        lines = [describe_summary(summary, is_small=not stages), *stages]
         print("\n".join(lines), file=sys.stderr if summary.output is None else sys.stdout)
         return
     fields = summary_fields(summary, advise(summary.stages, facts))
@@ -162,8 +163,11 @@ def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
         print(json.dumps(fields))
 
 
-def describe_summary(summary: "ExtractSummary") -> str:
-    """The lines that `extract` prints at the end of a run, without those of its stages."""
+def describe_summary(summary: "ExtractSummary", *, is_small: bool) -> str:
+    """The lines that `extract` prints at the end of a run, without those of its stages.
+
+    The speed and the padding of a small run mean nothing, and are left out.
+    """
     counts = summary.counts
     cures = describe_cures(summary.cures) if counts.tokens_lost else ""
     rows = {
@@ -176,8 +180,8 @@ def describe_summary(summary: "ExtractSummary") -> str:
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
         "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
-    if summary.before.examples == counts.examples > 0:
-        del rows["speed"]  # nothing was computed
+    if is_small:  # or nothing was computed
+        del rows["pad waste"], rows["speed"]
     if summary.shards is not None:
         rows["shards"] = f"{summary.shards:,}"
     return table([*rows.items()], widths=[9])

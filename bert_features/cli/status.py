@@ -71,12 +71,13 @@ def _describe_state(status: "Status") -> str:
 
 def _describe_problems(status: "Status") -> dict[str, str]:
     from bert_features.corpus.inputs import name_some
+    from bert_features.corpus.resuming import hint_of_folder
 
     rows = {}
     if status.missing:
         names = name_some([name_of(path) for path in status.missing])
         rows["missing"] = f"{names}: gone, or of another size than was written"
     if status.changed_inputs:
-        named = name_some(status.changed_inputs)
-        rows["inputs"] = f"{named}: not found, or of another size or time than the run read"
+        named, hint = name_some(status.changed_inputs), hint_of_folder(status.changed_inputs)
+        rows["inputs"] = f"{named}: not found, or of another size or time than the run read{hint}"
     return rows

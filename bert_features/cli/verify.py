@@ -15,6 +15,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import DEVICES
 from bert_features.files import check_target, real_target, write_whole
 from bert_features.files.reporting import describe_size
+from bert_features.machine.names import describe_devices
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -188,5 +189,5 @@ def _summary(report: "Report") -> str:
     counts = Counter[str](check.outcome for check in report.checks)
     words = {"pass": "passed", "fail": "failed", "skipped": "skipped"}
     results = ", ".join(f"{counts[o]} {word}" for o, word in words.items() if counts[o])
-    devices = f"{report.device_count} {report.device.upper()} device(s)"
+    devices = describe_devices(report.device, report.device_count)
     return f"{report.checkpoint} on {devices}, {report.runtime} runtime: {results}"

@@ -33,7 +33,10 @@ def test_a_run_that_stopped(manifest):
     done = run("status", manifest.folder)
     assert done.exit_code == 1
     found = rows(done)
-    assert "of another size or time" in found.pop("inputs")  # its time is unknown
+    assert found.pop("inputs") == (  # its time is unknown
+        "in.txt: not found, or of another size or time than the run read (names are relative to "
+        "the folder in which the run began)"
+    )
     assert found == {
         "state": "stopped; the same command resumes it",
         "shards": "2 of 3 finished",

@@ -172,13 +172,6 @@ def test_a_record_with_other_counts_is_refused(config, texts, tmp_path):
         extract(config(), texts, f"{tmp_path}/out/")
 
 
-def test_many_small_inputs_are_worth_a_warning(config, tmp_path, caplog):
-    for number in range(10):
-        (tmp_path / f"{number}.txt").write_text("a b\n")
-    extract(config(), f"{tmp_path}/*.txt", f"{tmp_path}/out/")
-    assert "10 shards hold 1 examples on average" in caplog.text
-
-
 def test_an_empty_folder_that_was_there_stays(config, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "in.txt").write_bytes(b"a\n\xff\n")
