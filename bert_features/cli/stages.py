@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.kinds import HEAD_KINDS
 from bert_features.errors import ConfigError
 from bert_features.files import STDOUT, is_url
 from bert_features.machine.shares import share_out
@@ -87,7 +88,12 @@ def _for_device(facts: RunFacts) -> list[str]:
     if precision == "float32" and device != "cpu":  # the flags of a CPU do not show its speed
         changes.append("try --precision bfloat16")
     outputs = facts.settings.output_configs()
-    layers = {layer for output in outputs for layer in output.layers or facts.settings.layers}
+    layers = {
+        layer
+        for output in outputs
+        if output.kind not in HEAD_KINDS  # which take the last layer
+        for layer in output.layers or facts.settings.layers
+    }
     if layers - {0, "embeddings"}:
         changes.append("take lower --layers (blocks above the highest are not computed)")
     return [*changes, "take a smaller --checkpoint"]
@@ -108,11 +114,11 @@ def _for_write(facts: RunFacts) -> list[str]:
 def _fewer_bytes(facts: RunFacts) -> list[str]:
     """Settings by which the output has fewer bytes."""
     outputs = facts.settings.output_configs()
-    dtypes = {output.dtype or facts.settings.dtype for output in outputs}
+    dtypes = {o.dtype or facts.settings.dtype for o in outputs if o.kind not in HEAD_KINDS}
     changes = []
     if "float32" in dtypes and not facts.is_text:
         changes.append("pass --dtype float16 (half the bytes)")
-    if any(output.level != "sequence" for output in outputs):
+    if any(output.kind == "layers" and output.level != "sequence" for output in outputs):
         changes.append("take --level sequence if one vector for each text is enough")
     return changes
 

@@ -42,7 +42,7 @@ def verify(
     checkpoint: Annotated[
         str,
         typer.Argument(
-            metavar="CHECKPOINT", help="Checkpoint to check with: any value of --checkpoint."
+            metavar="CHECKPOINT", help="Checkpoint to check with: any value that extract takes."
         ),
     ] = "minilm",
     precision: Annotated[
@@ -171,17 +171,17 @@ def _surroundings(report: "Report") -> list[str]:
 def _advice(report: "Report") -> str:
     """Which form of attention is faster here, and how to ask for it."""
     if any(check.name == "attention" and check.outcome == "fail" for check in report.checks):
-        return "attention by pallas is not right here: keep to --attention xla, the default"
+        return "attention by pallas is wrong here: in extract keep --attention xla, the default"
     gains = {t.length: t.gain for t in report.timings if t.gain is not None}
     faster = {length: gain for length, gain in gains.items() if gain > 1}
     if not gains:
-        return "attention by pallas does not run here: keep to --attention xla, the default"
+        return "attention by pallas does not run here: in extract keep --attention xla, the default"
     if not faster:
-        return "xla is the faster one; it is the default, there is nothing to set"
+        return "xla is faster, and is the default: there is nothing to set"
     lengths = ", ".join(map(str, faster))
     return (
         f"pallas is faster for rows of {lengths} tokens, up to {max(faster.values()):.2f} times: "
-        "pass --attention pallas for them"
+        "pass --attention pallas to extract for them"
     )
 
 

@@ -93,7 +93,7 @@ def test_the_manifest_of_something_else_is_left_alone(config, texts, tmp_path):
     (out / "_manifest.json").write_text('{"a": 1}')
     (out / "part-00000-of-00005.csv").write_text("precious")
     for overwrite in (False, True):
-        with pytest.raises(OutputError, match=r"files of something else \(_manifest\.json, part-"):
+        with pytest.raises(OutputError, match=r"holds other files \(_manifest\.json, part-"):
             extract(config(), texts, f"{out}/", overwrite=overwrite)
     assert len(list(out.iterdir())) == 2
 
