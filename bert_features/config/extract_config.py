@@ -111,11 +111,13 @@ class ExtractConfig(Settings):
     )
     layers: LayersSetting = setting(
         DEFAULT_LAYERS,
-        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
+        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`, the sum below "
+        "them; `all` is every block, without the embeddings.",
         OUTPUTS,
         min_length=1,
         common=True,
-        usage="Write them as --layers=-1,-2.",
+        usage="Write them as --layers=-1,-2, as a range with both its ends, --layers=0-5 or "
+        "--layers=-4--1, or as --layers=embeddings,all.",
         allowed=LAYERS_ALLOWED,
     )
     kind: Kind = _OUTPUT["kind"]
@@ -144,7 +146,7 @@ class ExtractConfig(Settings):
     )
     stride: Positive | None = setting(
         None,
-        "Pieces between the beginnings of two windows; by default half of what a window holds.",
+        "Pieces between the beginnings of two windows; by default half a window.",
         LONG_TEXTS,
     )
     word_split: Literal["bert", "whitespace"] = setting(
@@ -265,7 +267,7 @@ class ExtractConfig(Settings):
     )
     cache_gb: Annotated[float, Field(gt=0)] | None = setting(
         None,
-        "Gigabytes of the cache folder at which nothing more is added; by default no limit.",
+        "Gigabytes at which the cache folder stops growing; by default no limit.",
         FILES,
         role="reuse",
     )

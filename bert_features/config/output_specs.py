@@ -25,6 +25,7 @@ from bert_features.config.outputs import (
     OutputDtype,
     check_names_differ,
     check_weights,
+    expand_all,
     parse_layers,
     pooling_parts,
     resolve_auto,
@@ -45,6 +46,7 @@ def resolve_layers(layers: Sequence[int | str], num_layers: int) -> tuple[int, .
     0 the first. Raises ConfigError if there are none, an entry is out of range or unknown, or a
     layer is named twice.
     """
+    layers = expand_all(layers, num_layers)
     if not layers:
         raise ConfigError(f"no layers; name at least one of {-num_layers} … {num_layers - 1}")
     states = tuple(_resolve(entry, num_layers) for entry in layers)
@@ -110,13 +112,15 @@ def plan_outputs(
 
 
 def output_names(
-    outputs: Sequence[OutputConfig], layers: Sequence[int | str] = DEFAULT_LAYERS
+    outputs: Sequence[OutputConfig],
+    layers: Sequence[int | str] = DEFAULT_LAYERS,
+    num_layers: int = 2,
 ) -> list[str]:
-    """The names that `plan_outputs` gives the outputs, for any architecture."""
+    """The names that `plan_outputs` gives the outputs; of `all` layers those of `num_layers`."""
     return [
         name
         for output, _ in map(resolve_auto, outputs)
-        for name in _names(output, len(output.layers or layers))
+        for name in _names(output, len(expand_all(output.layers or layers, num_layers)))
     ]
 
 
@@ -140,6 +144,7 @@ def _specs(
             received=config.model_type,
         )
     entries = output.layers or ((-1,) if of_pooler else layers)
+    entries = expand_all(entries, config.num_hidden_layers)
     states = resolve_layers(entries, config.num_hidden_layers)
     if of_pooler and states != (config.num_hidden_layers,):
         raise ConfigError.naming(
@@ -174,9 +179,11 @@ def _specs(
 def _check_small(output: OutputConfig, dtype: str) -> None:
     """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
     if dtype in SMALL_DTYPES and output.level != "sequence":
+        # Attention has no vectors of texts.
+        cure = "pass {level:'sequence'}, or" if output.kind == "layers" else "pass"
         raise ConfigError.naming(
             "{dtype} is '{received}', which only level 'sequence' allows; this output has level "
-            "'{own}': pass {level:'sequence'}, or a dtype of floats",
+            f"'{{own}}': {cure} a dtype of floats",
             received=dtype,
             own=output.level,
         )
@@ -202,9 +209,10 @@ def _specs_of_attention(
     output: OutputConfig, config: BertConfig, layers: tuple[int | str, ...], dtype: OutputDtype
 ) -> list[OutputSpec]:
     """The features of an output of attention, one for each layer."""
+    layers = expand_all(layers, config.num_hidden_layers)
     states = resolve_layers(layers, config.num_hidden_layers)
     if 0 in states:
-        raise ConfigError.naming("{layers} has 'embeddings', where there is no attention; drop it")
+        raise ConfigError.naming("{layers} has 'embeddings', which have no attention; leave it out")
     count = config.num_attention_heads
     heads = output.heads or ("all",)
     if heads == ("all",):

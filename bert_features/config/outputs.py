@@ -33,13 +33,18 @@ Calibration = Annotated[
     BeforeValidator(lambda v: str(v) if isinstance(v, Path) or (type(v) is int and v > 0) else v),
     Field(pattern="[^0]"),
 ]
-LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
-LAYERS_ALLOWED = "a list of integers and the word 'embeddings'"
-# LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
+LayerWord = Literal["embeddings", "all"]
+LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | LayerWord
+LAYERS_ALLOWED = "a list of integers, ranges (0-5 or -4--1), 'all' and 'embeddings'"
+# LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2", "0-5").
 Layers = int | str | Sequence[int | str]
 
 # The sum below the first block; layer 0 in tutorials that count 13 layers.
 EMBEDDINGS = "embeddings"
+# Every block from the first to the last, without the embeddings; as `all_encoder_layers` of the
+# official script.
+ALL = "all"
+_RANGE = re.compile(r"([+-]?\d{1,3})-([+-]?\d{1,3})", re.ASCII)
 DEFAULT_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
 
 # Poolings of each level; the first is the default.
@@ -69,15 +74,34 @@ _OF_CLS = {"cls", "pooler"}
 def split_layers(layers: Any) -> Any:
     """LAYERS as a tuple: (-1, -2) for [-1, -2], range(-1, -3, -1) or "-1,-2", and (-1,) for -1.
 
-    What is none of these comes back as it is, for the check that follows.
+    A range as text has both its ends: "0-2" is (0, 1, 2), and "-1--3" is (-1, -2, -3). What is none
+    of these comes back as it is, for the check that follows.
     """
     if isinstance(layers, str):
         words = [word.strip() for word in layers.split(",")]
-        return tuple(int(w) if re.fullmatch(r"[+-]?\d{1,9}", w, re.ASCII) else w for w in words)
+        layers = [int(w) if re.fullmatch(r"[+-]?\d{1,9}", w, re.ASCII) else w for w in words]
     entries = layers if isinstance(layers, list | tuple | range) else (layers,)
     if layers is None or not all(map(_is_entry, entries)):
         return tuple(layers) if isinstance(layers, list) else layers
-    return tuple(entry if isinstance(entry, str) else int(entry) for entry in entries)
+    return tuple(layer for entry in entries for layer in _range_of(entry))
+
+
+def _range_of(entry: Any) -> Sequence[int | str]:
+    """The layers of a range such as "0-5" or "-4--1"; another entry alone."""
+    if not isinstance(entry, str):
+        return (int(entry),)
+    ends = _RANGE.fullmatch(entry)
+    first, last = map(int, ends.groups()) if ends else (0, -1)
+    if (first < 0) != (last < 0):  # no range, or one whose length depends on the checkpoint
+        return (entry,)
+    return range(first, last + 1) if first <= last else range(first, last - 1, -1)
+
+
+def expand_all(layers: Sequence[int | str], num_layers: int) -> tuple[int | str, ...]:
+    """LAYERS with every block instead of the word `all`."""
+    return tuple(
+        layer for entry in layers for layer in (range(num_layers) if entry == ALL else (entry,))
+    )
 
 
 def parse_layers(layers: Any) -> tuple[int | str, ...]:
@@ -131,7 +155,7 @@ class OutputConfig(Settings):
     )
     layers: LayersSetting | None = setting(
         None,
-        "Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
+        "Layers to take: encoder blocks, -L to L-1, `all` blocks, and the word `embeddings`.",
         OUTPUTS,
         min_length=1,
         allowed=LAYERS_ALLOWED,
@@ -181,7 +205,7 @@ class OutputConfig(Settings):
     @field_validator("pooling")
     @classmethod
     def _resolve_alias(cls, value: str | None) -> str | None:
-        return None if value is None else POOLING_ALIASES.get(value, value)
+        return None if value is None else POOLING_ALIASES.get(value, value.replace("-", "_"))
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
@@ -206,7 +230,7 @@ class OutputConfig(Settings):
                 received=self.combine,
                 numbers=self.weights,
             )
-        if self.weights is not None and self.layers is not None:
+        if self.weights is not None and self.layers is not None and ALL not in self.layers:
             check_weights(self.weights, self.layers)
         return self
 
@@ -255,7 +279,7 @@ def _wrong_pooling(pooling: str, level: Level) -> ConfigError:
     """The error for a pooling that its level does not have; it names the levels that do."""
     allowed = ", ".join(POOLINGS[level])
     if level == "sequence":
-        allowed += ", auto; or several but pooler and auto, joined by +, such as cls+mean"
+        allowed += ", auto; or several of the others joined by +, such as cls+mean, without pooler"
     others = [other for other in POOLINGS if _is_pooling(pooling, other)]
     cure = " or ".join(f"{{level:'{other}'}}" for other in reversed(others))
     return ConfigError.naming(
@@ -321,7 +345,7 @@ def parse_outputs(outputs: Outputs | None, *, source: str = "") -> tuple[OutputC
         return (OutputConfig(),)
     if isinstance(outputs, str | Mapping) or not isinstance(outputs, Sequence) or not outputs:
         raise ConfigError.naming(
-            "{where}{outputs} is {received}; allowed: a list of tables, or dicts, one each",
+            "{where}{outputs} is {received}; allowed: a list of tables (in Python: dicts)",
             where=f"{source}: " if source else "",
             received=shown(outputs),
         )

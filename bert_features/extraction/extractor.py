@@ -232,8 +232,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """
         if unknown:
             raise ConfigError(
-                f"encode has no {', '.join(unknown)}; it has show_progress, and what else is an "
-                "argument in sentence-transformers is one of from_checkpoint: normalize, dim, dtype"
+                f"encode has no {', '.join(unknown)}; it has show_progress, and from_checkpoint "
+                "has normalize, dim and dtype"
             )
         wanted = choose_output(self.outputs, output)
         prompt = self.preparation.prompts.find(prompt, prompt_name)
@@ -262,8 +262,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """As `batches`; refuses a shard."""
         if self.config.shard is not None:
             raise ConfigError(
-                f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
-                "texts in memory pass those that are to be computed"
+                f"shard is {self.config.shard!r}, which is for files that extract() reads; with "
+                "texts in memory, pass only the texts to compute"
             )
         threads = not (isinstance(examples, list) and self.preparation.fit_one_batch(examples))
         return self.batches(lambda: examples, progress=progress, prompt=prompt, threads=threads)

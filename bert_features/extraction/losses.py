@@ -13,8 +13,8 @@ logger = logging.getLogger("bert_features")
 
 # A weight of 0 times such a value is no 0, in attention and in pooling.
 _SPREADS = (
-    "; where texts share rows, as on a TPU or GPU or with JAX, one of them spoils its row: "
-    "packing=False (--no-packing) keeps texts apart"
+    "; where texts share rows, as on a TPU or GPU or with JAX, one such text spoils its whole row: "
+    "packing=False (--no-packing) gives each text its own"
 )
 # Above this share of [UNK], text and vocabulary hardly fit. Texts in the vocabulary's own language
 # have less than 1 %, rare symbols and emoji among it.

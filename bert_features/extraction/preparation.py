@@ -128,12 +128,12 @@ class Preparation:
         known = [output.name for output in self.outputs]
         if not names or not set(names) <= set(known):
             raise ConfigError(f"outputs are {list(names)}; allowed: at least one of {known}")
-        other = copy.copy(self)
+        other, count = copy.copy(self), self.checkpoint.config.num_hidden_layers
         other.outputs = tuple(output for output in self.outputs if output.name in names)
         chosen = tuple(
             output
             for output in self._given.output_configs()
-            if not set(names).isdisjoint(output_names([output], self._given.layers))
+            if not set(names).isdisjoint(output_names([output], self._given.layers, count))
         )
         given = self._given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)

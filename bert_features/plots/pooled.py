@@ -41,8 +41,8 @@ def pooled_vectors(
     if size > _MAX_BYTES:
         raise InputError.naming(
             "{name} has {count:,} texts, whose vectors take {size:.1f} GiB in {pairs} "
-            "combinations of layer and pooling, and {most} GiB is the limit; name fewer "
-            "{layers} or fewer of {pooling}, or pass fewer texts",
+            "combinations of layer and pooling; the limit is {most} GiB: pass fewer {layers}, "
+            "fewer of {pooling}, or fewer texts",
             name=labelled.name,
             count=count,
             size=size / (1 << 30),

@@ -53,15 +53,15 @@ class Catalog:
     outputs: dict[str, tuple[OutputSpec, ...]]
 
     @classmethod
-    def of(cls, config: ExtractConfig, specs: Sequence[OutputSpec]) -> "Catalog":
+    def of(cls, config: ExtractConfig, specs: Sequence[OutputSpec], num_layers: int) -> "Catalog":
         """The outputs of settings, each of which has a name."""
         by_name = {spec.name: spec for spec in specs}
         outputs: dict[str, tuple[OutputSpec, ...]] = {}
         for output in config.output_configs():
             of_layer = _OF_LAYER.fullmatch(str(output.name))
             name = ALL_LAYERS if of_layer else str(output.name)
-            features = (by_name[name] for name in output_names([output], config.layers))
-            outputs[name] = (*outputs.get(name, ()), *features)
+            features = output_names([output], config.layers, num_layers)
+            outputs[name] = (*outputs.get(name, ()), *map(by_name.__getitem__, features))
         return cls(outputs)
 
     def find(self, names: Sequence[str] | None) -> tuple[OutputSpec, ...]:
