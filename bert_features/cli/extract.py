@@ -17,8 +17,8 @@ from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.layers import ALL
 from bert_features.config.output_specs import output_names
-from bert_features.config.outputs import ALL
 from bert_features.config.settings import DEVICES, FILES
 from bert_features.files import STDOUT, Role, is_url
 from bert_features.files.reporting import describe_size

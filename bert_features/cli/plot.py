@@ -16,7 +16,7 @@ from bert_features.cli.settings import as_option, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES
-from bert_features.config.outputs import ALL, parse_layers
+from bert_features.config.layers import ALL, parse_layers
 from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role

@@ -9,27 +9,24 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import is_preset, read_config
+from bert_features.config.features import OutputDtype, OutputSpec
 from bert_features.config.input_format import FormatName, InputFormat, LineBytes
 from bert_features.config.kinds import Kind
-from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
+from bert_features.config.kinds.attention import HeadsSetting
+from bert_features.config.layers import DEFAULT_LAYERS, LAYERS_ALLOWED, LayersSetting
+from bert_features.config.output_specs import output_names, plan_outputs
 from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    LAYERS_ALLOWED,
     OF_ALL_OUTPUTS,
     SINGLE_OUTPUT,
-    AutoPooling,
     Calibration,
     Combine,
     Float32,
-    HeadsSetting,
-    LayersSetting,
-    Level,
     OutputConfig,
-    OutputDtype,
     check_names_differ,
     idle_settings,
     parse_outputs,
 )
+from bert_features.config.poolings import AutoPooling, Level
 from bert_features.config.settings import (
     DEVICES,
     FILES,

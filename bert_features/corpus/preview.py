@@ -18,9 +18,8 @@ from bert_features.batches.bucketing import (
     plan_batches,
 )
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import OutputSpec
+from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.extraction.checks import check_input_and_checkpoint, may_pack
 from bert_features.extraction.counts import Counts

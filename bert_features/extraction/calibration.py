@@ -10,7 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from bert_features.config.output_specs import OutputSpec, as_floats
+from bert_features.config.features import OutputSpec
+from bert_features.config.output_specs import as_floats
 from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError
 from bert_features.formats import read_features

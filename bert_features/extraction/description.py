@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import SMALL_DTYPES
+from bert_features.config.features import SMALL_DTYPES
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of

@@ -12,7 +12,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import as_floats, dense_modules, needs_head, needs_pooler
+from bert_features.config.kinds import needs
+from bert_features.config.output_specs import as_floats, dense_modules, needs_pooler
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
@@ -88,7 +89,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         self.devices = self.preparation.devices
         self.precision = self.preparation.precision
         weights = read_weights(
-            self.checkpoint, pooler=needs_pooler(self.outputs), head=needs_head(self.outputs)
+            self.checkpoint, pooler=needs_pooler(self.outputs), head=needs(self.outputs, "head")
         )
         weights |= read_dense(self.checkpoint.sentence_transformers, dense_modules(self.outputs))
         self._model = DeviceStep(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_features.config.outputs import SMALL_DTYPES
+from bert_features.config.features import SMALL_DTYPES
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, check_target, locate
 from bert_features.formats import sidecar

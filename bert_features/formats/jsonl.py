@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.kinds import HEAD_KINDS
+from bert_features.config.kinds import KINDS
 from bert_features.config.levels import LEVELS, TEXT, LevelRow
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
@@ -255,7 +255,7 @@ def _values(
     expected = [_index(feature) for feature in features]
     for layers in rows:
         received = [layer["index"] for layer in layers]
-        if received != expected and received != [_index(f, *HEAD_KINDS) for f in features]:
+        if received != expected and received != [_index(f, any_kind=True) for f in features]:
             raise ValueError(f"a token, word or sequence has layers {received}, not {expected}")
     return {
         feature.name: np.array(
@@ -272,12 +272,13 @@ def _check_id(unique_id: Any, id_type: str) -> int | str:
     return checked
 
 
-def _index(feature: Feature, *kinds: str) -> int | str:
+def _index(feature: Feature, *, any_kind: bool = False) -> int | str:
     """The `index` of a feature in a line: the official script has single layers only.
 
     In files of earlier versions further kinds have the number of a layer too.
     """
-    is_layer = feature.combine == "none" and feature.kind in ("layers", *kinds)
+    has_vectors = any_kind or KINDS[feature.kind].has_vectors
+    is_layer = feature.combine == "none" and has_vectors and not feature.heads
     return feature.layers[0] if is_layer and feature.level == "token" else feature.name
 
 
@@ -321,7 +322,7 @@ def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
     for feature in features:
         values = found[feature.name]
         # NaN is the surprisal of a word that was cut off, and null in JSON.
-        wrong = np.isinf(values) if feature.kind == "score" else ~np.isfinite(values)
+        wrong = np.isinf(values) if KINDS[feature.kind].may_lack else ~np.isfinite(values)
         bad = np.flatnonzero(wrong.any(axis=1))
         if bad.size:
             splits = batch.row_splits(feature)

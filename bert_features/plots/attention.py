@@ -11,7 +11,8 @@ import altair as alt
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import EMBEDDINGS, OutputConfig
+from bert_features.config.layers import EMBEDDINGS
+from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError, InputError
 from bert_features.plots.charts import Chart
 from bert_features.plots.figures import PANEL_TITLE, finish, slider

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_features.config.outputs import EMBEDDINGS
+from bert_features.config.layers import EMBEDDINGS
 from bert_features.plots.model import Layer, Report, layer_name
 from bert_features.plots.pooled import each_on_one_thread
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec, output_names
-from bert_features.config.outputs import AUTO_POOLING, EMBEDDINGS, OutputConfig, idle_settings
+from bert_features.config.features import OutputSpec
+from bert_features.config.layers import EMBEDDINGS
+from bert_features.config.output_specs import output_names
+from bert_features.config.outputs import OutputConfig, idle_settings
+from bert_features.config.poolings import AUTO_POOLING
 from bert_features.serving.failures import RequestError
 
 # The output that the page at / asks for: the tokens at every layer.

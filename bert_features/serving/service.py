@@ -17,9 +17,8 @@ from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
 from bert_features.batches.words import WordSplit
 from bert_features.checkpoints.locate import MINILM
-from bert_features.config.features import OutputSpec
+from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation

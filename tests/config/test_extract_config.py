@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from bert_features.config.config_files import preset_names
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import Kind
-from bert_features.config.outputs import POOLINGS, OutputConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import POOLINGS
 from bert_features.config.settings import describe_allowed
 from bert_features.errors import ConfigError
 from tests.toy import TOY

@@ -6,14 +6,11 @@ import re
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import (
-    Feature,
-    blocks_needed,
-    output_names,
-    plan_outputs,
-    resolve_layers,
-)
-from bert_features.config.outputs import POOLING_ALIASES, POOLINGS, AutoPooling, OutputConfig
+from bert_features.config.features import Feature
+from bert_features.config.layers import resolve_layers
+from bert_features.config.output_specs import blocks_needed, output_names, plan_outputs
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import POOLING_ALIASES, POOLINGS, AutoPooling
 from bert_features.errors import ConfigError
 from tests.toy import TOY  # three blocks of width 8
 

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import FeatureExtractor, read_features
-from bert_features.config.outputs import POOLINGS
+from bert_features.config.poolings import POOLINGS
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine import selection
