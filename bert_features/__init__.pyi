@@ -8,6 +8,8 @@ from .config.extract_config import ExtractConfig as ExtractConfig
 from .config.input_format import InputFormat as InputFormat
 from .config.outputs import OutputConfig as OutputConfig
 from .corpus.job import extract as extract
+from .corpus.preview import Plan as Plan
+from .corpus.preview import plan as plan
 from .encoder.modeling import BertEncoder as BertEncoder
 from .errors import BertFeaturesError as BertFeaturesError
 from .errors import CheckpointError as CheckpointError
@@ -22,8 +24,6 @@ from .export.savedmodel import export_savedmodel as export_savedmodel
 from .extraction.encoding import Padded as Padded
 from .extraction.encoding import Ragged as Ragged
 from .extraction.extractor import FeatureExtractor as FeatureExtractor
-from .extraction.planning import Plan as Plan
-from .extraction.planning import plan as plan
 from .formats import read_features as read_features
 from .layers.features import BertFeatures as BertFeatures
 from .layers.text_input import BertTextInput as BertTextInput

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from bert_features import ExtractConfig, FeatureExtractor, read_examples
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import FORMATS, open_writer

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_features import ExtractConfig, extract, read_features
-from bert_features.config.output_specs import Feature
-from bert_features.config.outputs import ITEM_SIZES
+from bert_features.config.features import ITEM_SIZES, Feature
 
 DTYPES = ("float32", "float16", "int8", "binary")
 WIDTHS = (None, 256, 128)

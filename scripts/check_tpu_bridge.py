@@ -35,15 +35,12 @@ import tensorflow as tf
 from bert_features.batches.bucketing import BatchShapes, choose_buckets, packed_buckets
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.features import OutputDtype
 from bert_features.config.output_specs import (
     plan_outputs,
 )
-from bert_features.config.outputs import (
-    POOLINGS,
-    Combine,
-    OutputConfig,
-    OutputDtype,
-)
+from bert_features.config.outputs import Combine, OutputConfig
+from bert_features.config.poolings import POOLINGS
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.step import DeviceStep, Precision
 from bert_features.official import modeling

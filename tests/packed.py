@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_features.config.outputs import POOLINGS
 from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.poolings import POOLINGS
 from tests.reference import numpy_outputs
 from tests.reference.numpy_encoder import NumpyEncoder
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.outputs import AutoPooling, OutputConfig, uses_auto_pooling
+from bert_features.config.outputs import OutputConfig, uses_auto_pooling
+from bert_features.config.poolings import AutoPooling
 from bert_features.config.settings import shown
 
 # A pooling that has another name in sentence-transformers than here.

@@ -23,7 +23,7 @@ import numpy as np
 from bert_features.checkpoints.weight_readers import open_weights, read_floats, some
 from bert_features.config.bert_config import HiddenAct
 from bert_features.config.json_files import read_json, read_json_object
-from bert_features.config.outputs import DenseModule, Module
+from bert_features.config.poolings import DenseModule, Module
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 

@@ -17,6 +17,8 @@ from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.layers import ALL
+from bert_features.config.output_specs import output_names
 from bert_features.config.settings import DEVICES, FILES
 from bert_features.files import STDOUT, Role, is_url
 from bert_features.files.reporting import describe_size
@@ -152,7 +154,8 @@ def extract(
 
 def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
     if not is_json():
-        lines = [describe_summary(summary), *describe_stages(summary.stages, facts)]
+        stages = describe_stages(summary.stages, facts)
+        lines = [describe_summary(summary, facts.settings, is_small=not stages), *stages]
         print("\n".join(lines), file=sys.stderr if summary.output is None else sys.stdout)
         return
     fields = summary_fields(summary, advise(summary.stages, facts))
@@ -162,8 +165,11 @@ def _report(summary: "ExtractSummary", facts: RunFacts) -> None:
         print(json.dumps(fields))
 
 
-def describe_summary(summary: "ExtractSummary") -> str:
-    """The lines that `extract` prints at the end of a run, without those of its stages."""
+def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_small: bool) -> str:
+    """The lines that `extract` prints at the end of a run, without those of its stages.
+
+    The speed and the padding of a small run mean nothing, and are left out.
+    """
     counts = summary.counts
     cures = describe_cures(summary.cures) if counts.tokens_lost else ""
     rows = {
@@ -172,15 +178,26 @@ def describe_summary(summary: "ExtractSummary") -> str:
         "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
         + cures,
         **_describe_rare(counts),
+        **_describe_layers(settings),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
         "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
-    if summary.before.examples == counts.examples > 0:
-        del rows["speed"]  # nothing was computed
+    if is_small:  # or nothing was computed
+        del rows["pad waste"], rows["speed"]
     if summary.shards is not None:
         rows["shards"] = f"{summary.shards:,}"
     return table([*rows.items()], widths=[9])
+
+
+def _describe_layers(settings: ExtractConfig) -> dict[str, str]:
+    """Which layers the outputs `layer_output_0`, … are, if there are such outputs."""
+    for output in settings.output_configs():
+        layers = output.layers or settings.layers
+        if output_names([output], layers)[0] == "layer_output_0":
+            more = "" if layers != (ALL,) and len(layers) == 1 else ", layer_output_1, …"
+            return {"layers": f"{', '.join(map(str, layers))} (layer_output_0{more})"}
+    return {}
 
 
 def _describe_before(summary: "ExtractSummary") -> str:

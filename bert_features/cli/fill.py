@@ -44,11 +44,11 @@ def fill(
     mask = pieces[extractor.preparation.mask_id or 0]
     for text in texts:
         if mask not in text:
-            raise InputError(f"there is no {mask} in {text!r}; write it just so")
+            raise InputError(f"{text!r} has no {mask}; write {mask} where a word is missing")
     for text, record in zip(texts, extractor(texts), strict=True):
         masks = [place for place, token in enumerate(record.tokens or ()) if token == mask]
         if lost := text.count(mask) - len(masks):
-            raise InputError(f"{lost} {mask} of {text[:40]!r}… lie beyond the longest row")
+            raise InputError(f"{lost} {mask} of {text[:40]!r}… were cut off; pass a shorter text")
         print(text)
         for number, place in enumerate(masks, 1):
             if len(masks) > 1:

@@ -24,7 +24,9 @@ _CASINGS = {True: "uncased", False: "cased", None: None}
 def inspect(
     checkpoint: Annotated[
         str,
-        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: any value of --checkpoint."),
+        typer.Argument(
+            metavar="CHECKPOINT", help="Checkpoint to show: any value that extract takes."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:
@@ -119,8 +121,8 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "weights": facts["weights"],
         "format": facts["format"],
         "family": f"{facts['family']} ({facts['family_evidence']})",
-        "vocabulary": facts["vocabulary"] or "none found; pass --vocab-file",
-        "casing": facts["casing"] or "unknown; pass --uncased or --cased",
+        "vocabulary": facts["vocabulary"] or "none found; pass --vocab-file to extract",
+        "casing": facts["casing"] or "unknown; pass --uncased or --cased to extract",
         "tokenizer rules": _short(f"{n} {v}" for n, v in facts["tokenizer_rules"].items()),
         "added tokens": _short(facts["added_tokens"]),
         "layers": f"{blocks} (-{blocks} … {blocks - 1}, and embeddings)",

@@ -93,7 +93,7 @@ class RunMetrics:
             ("input_examples", "Examples to compute in all.", self._state.total),
             ("shards", "Shards of the folder.", shards),
             ("finished_shards", "Shards that are finished.", finished),
-            ("finished", "1 once the run has ended well, else 0.", int(self.is_finished)),
+            ("finished", "1 once the run has finished, else 0.", int(self.is_finished)),
         ]
         for name, text, number in gauges:
             if number is not None:

@@ -47,8 +47,8 @@ def neighbors(
         list[str] | None,
         typer.Option(
             metavar="ID",
-            help="Instead of a text the id of one in the file, for features of whole texts; the "
-            "neighbors are others than this one. Needs no checkpoint. May be given several times.",
+            help="Id of a text in the file, instead of a text, for features of whole texts; it is "
+            "not among its own neighbors. Needs no checkpoint. May be given several times.",
             show_default=False,
         ),
     ] = None,

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import InputArgument, command
+from bert_features.cli.command import command
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
-    from bert_features.extraction.planning import BucketPlan, Plan
+    from bert_features.corpus.preview import BucketPlan, Plan
 
 _BAR_WIDTH = 40
 _BARS = 16
@@ -23,14 +23,21 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 @command
 @takes_settings()
 def plan(
-    input_path: InputArgument,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Files of examples, folders of files, globs, or their addresses (gs://, s3://); - "
+            "reads standard input.",
+        ),
+    ],
     settings: ExtractConfig,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Shows what extract would do, without running the model."""
-    from bert_features.extraction.planning import plan as run
+    from bert_features.corpus.preview import plan as run
 
-    result = run(settings, input_path)
+    result = run(settings, inputs)
     if as_json:
         print(json.dumps(result.as_dict(_format(settings)), indent=1))
         return

@@ -16,7 +16,7 @@ from bert_features.cli.settings import as_option, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES
-from bert_features.config.outputs import parse_layers
+from bert_features.config.layers import ALL, parse_layers
 from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role
@@ -59,7 +59,8 @@ LayersOption = Annotated[
     str | None,
     typer.Option(
         "--layers",
-        help="Layers to compare, as --layers=embeddings,0,-1; by default all.",
+        help="Layers to compare, as --layers=embeddings,0,-1; by default the embeddings and every "
+        "block.",
         show_default=False,
         rich_help_panel=OUTPUTS,
     ),
@@ -107,7 +108,7 @@ def histogram(
     occurrence: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Which of several equal pieces, from 1.", rich_help_panel=INPUT
+            metavar="N", help="Number of the piece among equal ones, from 1.", rich_help_panel=INPUT
         ),
     ] = 1,
     layer: LayerOption = None,
@@ -165,7 +166,7 @@ def attention(
     ] = "all",
     level: Annotated[
         Literal["token", "word"],
-        typer.Option(help="What attends to what.", rich_help_panel=OUTPUTS),
+        typer.Option(help="Rows and columns: tokens or words.", rich_help_panel=OUTPUTS),
     ] = "token",
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -378,6 +379,6 @@ def _layer(text: str | None) -> "Layer | None":
     if text is None:
         return None
     entries = parse_layers(text)
-    if len(entries) != 1:
+    if len(entries) != 1 or ALL in entries:
         raise ConfigError(f"--layer is {shown(text)}; name one layer")
     return entries[0]

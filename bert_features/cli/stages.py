@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.kinds import unused
+from bert_features.config.kinds import KINDS, unused
 from bert_features.errors import ConfigError
 from bert_features.files import STDOUT, is_url
 from bert_features.machine.shares import share_out
@@ -115,7 +115,7 @@ def _fewer_bytes(facts: RunFacts) -> list[str]:
     changes = []
     if "float32" in dtypes and not facts.is_text:
         changes.append("pass --dtype float16 (half the bytes)")
-    if any(output.level != "sequence" and output.kind == "layers" for output in outputs):
+    if any(o.level != "sequence" and "sequence" in KINDS[o.kind].levels for o in outputs):
         changes.append("take --level sequence if one vector for each text is enough")
     return changes
 

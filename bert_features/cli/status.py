@@ -46,8 +46,8 @@ def _describe(status: "Status") -> dict[str, str]:
     rows["tokens"] = f"{status.finished_tokens:,} in the finished shards"
     if status.seconds:
         rows["speed"] = (
-            f"{status.tokens_per_second:,.0f} tokens/s for each process; it took "
-            f"{describe_seconds(status.seconds)} of one process so far"
+            f"{status.tokens_per_second:,.0f} tokens/s for each process; computed in "
+            f"{describe_seconds(status.seconds)} of process time so far"
         )
     if status.seconds_left is not None:
         rows["left"] = f"about {describe_seconds(status.seconds_left)} at this speed"
@@ -61,9 +61,9 @@ def _describe_state(status: "Status") -> str:
         reading = "" if status.shards else "; it still reads its inputs"
         return f"running: {status.holder}{computing}{reading}"
     if status.state == "stopped":
-        return "stopped; the same command resumes it"
+        return "stopped; run the same command to resume it"
     if status.state == "unfinished":
-        return "not finished; if no run is computing it, the same command resumes it"
+        return "not finished; if no run is computing it, run the same command to resume it"
     if status.missing:
         return f"finished, but files are missing; bert-features check {status.folder} --repair"
     return "finished"
@@ -71,12 +71,13 @@ def _describe_state(status: "Status") -> str:
 
 def _describe_problems(status: "Status") -> dict[str, str]:
     from bert_features.corpus.inputs import name_some
+    from bert_features.corpus.resuming import hint_of_folder
 
     rows = {}
     if status.missing:
         names = name_some([name_of(path) for path in status.missing])
-        rows["missing"] = f"{names}: gone, or of another size than was written"
+        rows["missing"] = f"{names}: not found, or of another size than the run wrote"
     if status.changed_inputs:
-        named = name_some(status.changed_inputs)
-        rows["inputs"] = f"{named}: not found, or of another size or time than the run read"
+        named, hint = name_some(status.changed_inputs), hint_of_folder(status.changed_inputs)
+        rows["inputs"] = f"{named}: not found, or of another size or time than the run read{hint}"
     return rows

@@ -15,6 +15,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import DEVICES
 from bert_features.files import check_target, real_target, write_whole
 from bert_features.files.reporting import describe_size
+from bert_features.machine.names import describe_devices
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def verify(
     checkpoint: Annotated[
         str,
         typer.Argument(
-            metavar="CHECKPOINT", help="Checkpoint to check with: any value of --checkpoint."
+            metavar="CHECKPOINT", help="Checkpoint to check with: any value that extract takes."
         ),
     ] = "minilm",
     precision: Annotated[
@@ -170,17 +171,17 @@ def _surroundings(report: "Report") -> list[str]:
 def _advice(report: "Report") -> str:
     """Which form of attention is faster here, and how to ask for it."""
     if any(check.name == "attention" and check.outcome == "fail" for check in report.checks):
-        return "attention by pallas is not right here: keep to --attention xla, the default"
+        return "attention by pallas is wrong here: in extract keep --attention xla, the default"
     gains = {t.length: t.gain for t in report.timings if t.gain is not None}
     faster = {length: gain for length, gain in gains.items() if gain > 1}
     if not gains:
-        return "attention by pallas does not run here: keep to --attention xla, the default"
+        return "attention by pallas does not run here: in extract keep --attention xla, the default"
     if not faster:
-        return "xla is the faster one; it is the default, there is nothing to set"
+        return "xla is faster, and is the default: there is nothing to set"
     lengths = ", ".join(map(str, faster))
     return (
         f"pallas is faster for rows of {lengths} tokens, up to {max(faster.values()):.2f} times: "
-        "pass --attention pallas for them"
+        "pass --attention pallas to extract for them"
     )
 
 
@@ -188,5 +189,5 @@ def _summary(report: "Report") -> str:
     counts = Counter[str](check.outcome for check in report.checks)
     words = {"pass": "passed", "fail": "failed", "skipped": "skipped"}
     results = ", ".join(f"{counts[o]} {word}" for o, word in words.items() if counts[o])
-    devices = f"{report.device_count} {report.device.upper()} device(s)"
+    devices = describe_devices(report.device, report.device_count)
     return f"{report.checkpoint} on {devices}, {report.runtime} runtime: {results}"

@@ -26,7 +26,7 @@ from bert_features.config.architectures import (
     keys_in_no_table,
 )
 from bert_features.config.json_files import read_json_object
-from bert_features.config.settings import shown
+from bert_features.config.settings import problem_of, shown
 from bert_features.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger("bert_features")
@@ -283,8 +283,10 @@ def _activation(word: Any, family: Family, source: str, key: str = "hidden_act")
 def _problem(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{detail['loc'][0]} is missing"
-    where = ".".join(str(part) for part in detail["loc"]) or "config"
-    return f"{where}: {detail['msg']} (received {shown(detail.get('input'))})"
+    where = ".".join(str(part) for part in detail["loc"])
+    if not where:  # of several values
+        return problem_of(detail)
+    return f"{where}: {problem_of(detail)} (received {shown(detail.get('input'))})"
 
 
 # The keys that only Hugging Face writes.

@@ -9,27 +9,24 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import PRESETS, read_config
+from bert_features.config.features import OutputDtype, OutputSpec
 from bert_features.config.input_format import FormatName, InputFormat, LineBytes
 from bert_features.config.kinds import Kind
-from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
+from bert_features.config.kinds.attention import HeadsSetting
+from bert_features.config.layers import DEFAULT_LAYERS, LAYERS_ALLOWED, LayersSetting
+from bert_features.config.output_specs import output_names, plan_outputs
 from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    LAYERS_ALLOWED,
     OF_ALL_OUTPUTS,
     SINGLE_OUTPUT,
-    AutoPooling,
     Calibration,
     Combine,
     Float32,
-    HeadsSetting,
-    LayersSetting,
-    Level,
     OutputConfig,
-    OutputDtype,
     check_names_differ,
     idle_settings,
     parse_outputs,
 )
+from bert_features.config.poolings import AutoPooling, Level
 from bert_features.config.settings import (
     DEVICES,
     FILES,
@@ -111,11 +108,13 @@ class ExtractConfig(Settings):
     )
     layers: LayersSetting = setting(
         DEFAULT_LAYERS,
-        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`.",
+        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`, the sum below "
+        "them; `all` is every block, without the embeddings.",
         OUTPUTS,
         min_length=1,
         common=True,
-        usage="Write them as --layers=-1,-2.",
+        usage="Write them as --layers=-1,-2, as a range with both its ends, --layers=0-5 or "
+        "--layers=-4--1, or as --layers=embeddings,all.",
         allowed=LAYERS_ALLOWED,
     )
     kind: Kind = _OUTPUT["kind"]
@@ -144,7 +143,7 @@ class ExtractConfig(Settings):
     )
     stride: Positive | None = setting(
         None,
-        "Pieces between the beginnings of two windows; by default half of what a window holds.",
+        "Pieces between the beginnings of two windows; by default half a window.",
         LONG_TEXTS,
     )
     word_split: Literal["bert", "whitespace"] = setting(
@@ -265,7 +264,7 @@ class ExtractConfig(Settings):
     )
     cache_gb: Annotated[float, Field(gt=0)] | None = setting(
         None,
-        "Gigabytes of the cache folder at which nothing more is added; by default no limit.",
+        "Gigabytes at which the cache folder stops growing; by default no limit.",
         FILES,
         role="reuse",
     )

@@ -4,102 +4,41 @@
 this module does not import Keras.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
-from pydantic.dataclasses import dataclass
 
-from bert_features.config.bert_config import HiddenAct
-from bert_features.config.kinds import DEFAULT_TOP_K, HeadEntry, Kind, check_kind, unused
-from bert_features.config.settings import MAX_INT, OUTPUTS, Positive, Settings, setting, shown
+from bert_features.config.features import SMALL_DTYPES, OutputDtype
+from bert_features.config.kinds import KINDS, Kind, check_kind, unused
+from bert_features.config.kinds.attention import HeadsSetting
+from bert_features.config.kinds.masked_lm import DEFAULT_TOP_K
+from bert_features.config.layers import ALL, LAYERS_ALLOWED, LayersSetting, check_weights
+from bert_features.config.poolings import (
+    AUTO_POOLING,
+    OF_CLS,
+    POOLING_ALIASES,
+    POOLINGS,
+    AutoPooling,
+    Level,
+    Module,
+    is_pooling,
+    pooling_parts,
+    wrong_pooling,
+)
+from bert_features.config.settings import OUTPUTS, Positive, Settings, setting, shown
 from bert_features.errors import BertFeaturesError, ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
-Level = Literal["token", "word", "sequence"]
-OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
-# Of vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
-SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
 _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
-# In bytes. The ids of pieces are int32.
-ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "binary": 1, "int32": 4}
 # A number of texts, or a path.
 Calibration = Annotated[
     str,
     BeforeValidator(lambda v: str(v) if isinstance(v, Path) or (type(v) is int and v > 0) else v),
     Field(pattern="[^0]"),
 ]
-LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | Literal["embeddings"]
-LAYERS_ALLOWED = "a list of integers and the word 'embeddings'"
-# LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2").
-Layers = int | str | Sequence[int | str]
-
-# The sum below the first block; layer 0 in tutorials that count 13 layers.
-EMBEDDINGS = "embeddings"
-DEFAULT_LAYERS: tuple[int, ...] = (-1, -2, -3, -4)
-
-# Poolings of each level; the first is the default.
-POOLINGS: dict[Level, tuple[str, ...]] = {
-    "token": ("none",),
-    "word": ("mean", "first", "last", "first_last", "sum", "max"),
-    "sequence": ("mean", "cls", "pooler", "max", "mean_max", "first", "last", "sqrt_len_mean"),
-}
-# The pooling of a sequence that the checkpoint asks for; see `AutoPooling`.
-AUTO_POOLING = "auto"
-# bert-as-service's names (its server/graph.py, PoolingStrategy): there SEP_TOKEN and LAST_TOKEN
-# are one value, and so are CLS_TOKEN and FIRST_TOKEN.
-POOLING_ALIASES: dict[str, str] = {
-    "NONE": "none",
-    "REDUCE_MEAN": "mean",
-    "REDUCE_MAX": "max",
-    "REDUCE_MEAN_MAX": "mean_max",
-    "CLS_TOKEN": "cls",
-    "FIRST_TOKEN": "first",
-    "SEP_TOKEN": "last",
-    "LAST_TOKEN": "last",
-}
-# Poolings that take the vector of [CLS].
-_OF_CLS = {"cls", "pooler"}
-
-
-def split_layers(layers: Any) -> Any:
-    """LAYERS as a tuple: (-1, -2) for [-1, -2], range(-1, -3, -1) or "-1,-2", and (-1,) for -1.
-
-    What is none of these comes back as it is, for the check that follows.
-    """
-    if isinstance(layers, str):
-        words = [word.strip() for word in layers.split(",")]
-        return tuple(int(w) if re.fullmatch(r"[+-]?\d{1,9}", w, re.ASCII) else w for w in words)
-    entries = layers if isinstance(layers, list | tuple | range) else (layers,)
-    if layers is None or not all(map(_is_entry, entries)):
-        return tuple(layers) if isinstance(layers, list) else layers
-    return tuple(entry if isinstance(entry, str) else int(entry) for entry in entries)
-
-
-def parse_layers(layers: Any) -> tuple[int | str, ...]:
-    """LAYERS as a tuple, see `split_layers`; raises ConfigError if it is no list of entries."""
-    entries = split_layers(layers)
-    if not isinstance(entries, tuple):
-        raise ConfigError.naming(
-            "{layers} is {received}; allowed: {allowed}",
-            received=shown(layers),
-            allowed=LAYERS_ALLOWED,
-        )
-    return entries
-
-
-def _is_entry(entry: Any) -> bool:
-    """Whether it has the type of a LAYERS entry; NumPy's integers do, a bool does not."""
-    return isinstance(entry, Integral | str) and not isinstance(entry, bool)
-
-
-# LAYERS as the type of a setting.
-LayersSetting = Annotated[tuple[LayerEntry, ...], BeforeValidator(split_layers)]
-HeadsSetting = Annotated[tuple[HeadEntry, ...], BeforeValidator(split_layers)]
 
 
 class OutputConfig(Settings):
@@ -131,7 +70,7 @@ class OutputConfig(Settings):
     )
     layers: LayersSetting | None = setting(
         None,
-        "Layers to take: encoder blocks, -L to L-1, and the word `embeddings`.",
+        "Layers to take: encoder blocks, -L to L-1, `all` blocks, and the word `embeddings`.",
         OUTPUTS,
         min_length=1,
         allowed=LAYERS_ALLOWED,
@@ -181,14 +120,14 @@ class OutputConfig(Settings):
     @field_validator("pooling")
     @classmethod
     def _resolve_alias(cls, value: str | None) -> str | None:
-        return None if value is None else POOLING_ALIASES.get(value, value)
+        return None if value is None else POOLING_ALIASES.get(value, value.replace("-", "_"))
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
         check_kind(self)
-        if self.kind != "attention" and not _is_pooling(self.pooling, self.level):
-            raise _wrong_pooling(str(self.pooling), self.level)
-        if not self.special_tokens and not _OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
+        if KINDS[self.kind].poolings is None and not is_pooling(self.pooling, self.level):
+            raise wrong_pooling(str(self.pooling), self.level)
+        if not self.special_tokens and not OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
             raise ConfigError.naming(
                 "{special_tokens} is false; {pooling} '{received}' is the vector of [CLS] itself",
                 received=self.pooling,
@@ -200,7 +139,7 @@ class OutputConfig(Settings):
                 received=self.combine,
                 numbers=self.weights,
             )
-        if self.weights is not None and self.layers is not None:
+        if self.weights is not None and self.layers is not None and ALL not in self.layers:
             check_weights(self.weights, self.layers)
         return self
 
@@ -225,77 +164,6 @@ def idle_settings(values: Mapping[str, Any]) -> set[str]:
     return {*SINGLE_OUTPUT} | set(OF_ALL_OUTPUTS).intersection(*own)
 
 
-def pooling_parts(pooling: str) -> tuple[str, ...]:
-    """The poolings whose vectors stand side by side: ('cls', 'mean') for 'cls+mean'."""
-    return tuple(pooling.split("+"))
-
-
-def _is_pooling(pooling: str | None, level: Level) -> bool:
-    """Whether a level has a pooling, or for sequences several joined by `+`."""
-    if pooling is None or pooling in POOLINGS[level]:
-        return True
-    if level != "sequence":
-        return False
-    # The pooler has weights of its own and takes [CLS] alone.
-    return pooling == AUTO_POOLING or set(pooling_parts(pooling)) <= {*POOLINGS[level]} - {"pooler"}
-
-
-def _wrong_pooling(pooling: str, level: Level) -> ConfigError:
-    """The error for a pooling that its level does not have; it names the levels that do."""
-    allowed = ", ".join(POOLINGS[level])
-    if level == "sequence":
-        allowed += ", auto; or several but pooler and auto, joined by +, such as cls+mean"
-    others = [other for other in POOLINGS if _is_pooling(pooling, other)]
-    cure = " or ".join(f"{{level:'{other}'}}" for other in reversed(others))
-    return ConfigError.naming(
-        "{pooling} is {received}; allowed for level '{own}': {allowed}"
-        + (f"; pass {cure} for this pooling" if cure else ""),
-        received=shown(pooling),
-        own=level,
-        allowed=allowed,
-    )
-
-
-@dataclass(frozen=True)
-class DenseModule:
-    """A dense layer after the pooling; `path` is its folder below that of the checkpoint."""
-
-    path: str
-    inputs: int
-    outputs: int
-    activation: HiddenAct
-    has_bias: bool
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Canonical name -> shape of its weights, the kernel first."""
-        scope = f"sentence/{self.path}"
-        bias = {f"{scope}/bias": (self.outputs,)} if self.has_bias else {}
-        return {f"{scope}/kernel": (self.inputs, self.outputs), **bias}
-
-
-# What is done to a pooled vector: a dense layer, scaling to length 1, or a cut to the first N.
-Module = DenseModule | Literal["normalize"] | int
-
-
-@dataclass(frozen=True)  # pydantic's: it also takes what `asdict` gives
-class AutoPooling:
-    """What pooling `auto` means for a checkpoint.
-
-    Attributes:
-      pooling: its pooling, or several joined by `+`.
-      normalize: whether it scales each vector to length 1, where the output does not say.
-      modules: what it does to the pooled vector before that.
-      dim: number of values that it keeps, after scaling, where the output does not say; None for
-        all.
-    """
-
-    pooling: str = "mean"
-    normalize: bool = False
-    modules: tuple[Module, ...] = ()
-    dim: int | None = None
-
-
 # Outputs as a caller passes them: each an `OutputConfig` or its settings.
 Outputs = Sequence[OutputConfig | Mapping[str, Any]]
 
@@ -310,7 +178,7 @@ def parse_outputs(outputs: Outputs | None, *, source: str = "") -> tuple[OutputC
         return (OutputConfig(),)
     if isinstance(outputs, str | Mapping) or not isinstance(outputs, Sequence) or not outputs:
         raise ConfigError.naming(
-            "{where}{outputs} is {received}; allowed: a list of tables, or dicts, one each",
+            "{where}{outputs} is {received}; allowed: a list of tables (in Python: dicts)",
             where=f"{source}: " if source else "",
             received=shown(outputs),
         )
@@ -381,15 +249,3 @@ def resolve_auto(
         normalize = settings.get("normalize", False)
     chosen = {"layers": output.layers or (-1,), "pooling": auto.pooling, "normalize": normalize}
     return OutputConfig.of(settings | chosen), modules
-
-
-def check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> None:
-    """Refuses weights that are not one for each layer; raises ConfigError."""
-    if len(weights) != len(layers):
-        raise ConfigError.naming(
-            "{weights} has {count} numbers for {wanted} layers {entries}; give one weight for "
-            "each layer",
-            count=len(weights),
-            wanted=len(layers),
-            entries=list(layers),
-        )

@@ -63,17 +63,17 @@ class ServeSettings:
         The token itself is kept nowhere.
     """
 
-    host: str = _option("127.0.0.1", "Address to listen on; 0.0.0.0 for all of this machine's.")
+    host: str = _option("127.0.0.1", "Address to listen on; 0.0.0.0 for all addresses.")
     port: int = _option(8000, "Port to listen on.")
     allowed_hosts: str = _option(
         "",
-        "Names that requests may address it by, separated by commas, besides localhost, 127.0.0.1 "
-        "and [::1]; * for any.",
+        "Host names that requests may use, separated by commas, besides localhost, 127.0.0.1 and "
+        "[::1]; * for any.",
     )
     replicas: int = _option(
         1, "Processes that compute, each with the model in memory; they share the cores.", DEVICES
     )
-    drain_seconds: float = _option(30.0, "Seconds that running requests have when it is stopped.")
+    drain_seconds: float = _option(30.0, "Seconds that running requests get when it stops.")
     limits: Limits = Limits()
     token_digest: str | None = None
 

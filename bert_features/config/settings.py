@@ -107,6 +107,8 @@ def _describe(kind: Any, bounds: Sequence[Any]) -> str:
     return text + "".join(phrase.format(known[n]) for n, phrase in _BOUNDS.items() if n in known)
 
 
+_MAX_NAMES, _FEW = 20, 4  # settings that an error lists: all, or the first of too many
+
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = _shown.maxlong = 200
 _shown.maxlist = _shown.maxtuple = _shown.maxdict = 20
@@ -125,6 +127,12 @@ def did_you_mean(name: str, known: Mapping[str, str], count: int = 3, likeness: 
     """`did you mean A or B? `, of known names (-> as shown); empty if none is similar."""
     close = difflib.get_close_matches(name, known, n=count, cutoff=likeness)
     return f"did you mean {' or '.join(known[one] for one in close)}? " if close else ""
+
+
+def problem_of(detail: ErrorDetails) -> str:
+    """What pydantic found, in the words of our own check where one has failed."""
+    raised = detail.get("ctx", {}).get("error")
+    return str(raised) if isinstance(raised, ValueError) else detail["msg"]
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
@@ -195,7 +203,7 @@ class Settings(BaseModel):
         where = f"{source}: " if source else ""
         if not isinstance(values, Mapping):
             raise ConfigError(f"{where}{shown(values)} is not a table of settings")
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        values = {k: cls._plain(k, v) for k, v in values.items()}
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -205,6 +213,16 @@ class Settings(BaseModel):
             raise ConfigError.naming(template, where=where, **parts) from error
 
     @classmethod
+    def _plain(cls, name: str, value: Any) -> Any:
+        """A value in its usual form: a tuple for a list, `masked_lm` for `masked-lm`."""
+        if isinstance(value, list):
+            return tuple(value)
+        plain = value.replace("-", "_") if isinstance(value, str) else value
+        if plain == value or name not in cls.model_fields:
+            return value
+        return plain if repr(plain) in describe_allowed(cls.model_fields[name]) else value
+
+    @classmethod
     def _problem(cls, detail: ErrorDetails, values: Mapping[str, Any]) -> ConfigError:
         raised = detail.get("ctx", {}).get("error")  # what a validator raised
         if isinstance(raised, ConfigError):
@@ -212,8 +230,14 @@ class Settings(BaseModel):
         key = str(detail["loc"][0])
         if key not in cls.model_fields:
             hint = did_you_mean(key, {name: repr(name) for name in cls.model_fields}, count=1)
-            allowed = ", ".join(cls.model_fields)
-            return ConfigError(f"unknown setting {shown(key)}; {hint}allowed: {allowed}")
+            known = ", ".join(cls.model_fields)
+            if len(cls.model_fields) > _MAX_NAMES:
+                known = (
+                    ", ".join([*cls.model_fields][:_FEW]) + ", …; bert-features extract --help-all"
+                )
+            return ConfigError(
+                f"unknown setting {shown(key)}; {hint.strip() or 'allowed: ' + known}"
+            )
         received = values[key]
         received = list(received) if isinstance(received, tuple) else received
         allowed = describe_allowed(cls.model_fields[key])

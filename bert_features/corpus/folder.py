@@ -56,7 +56,7 @@ def check_folder(folder: Location) -> None:
     manifest = next((name for name in MANIFESTS if name in others), None)
     if others and not (manifest and _is_ours(store, manifest, others)):
         raise OutputError(
-            f"{folder} holds files of something else ({name_some(others)}); name a file in it, a "
+            f"{folder} holds other files ({name_some(others)}); name a file in it, a "
             "new folder or an empty one"
         )
 

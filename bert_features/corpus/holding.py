@@ -74,7 +74,7 @@ def holding(folder: Location, processes: int = 1) -> Iterator[None]:
     if lock is None:
         holder = _read_holder(folder)
         named = "" if holder is UNKNOWN else f" ({holder})"
-        raise OutputError(f"another run is writing {folder}{named}; wait for its end, or end it")
+        raise OutputError(f"another run is writing {folder}{named}; wait until it ends, or stop it")
     try:
         with contextlib.suppress(OSError):  # it only helps to name this run
             (folder / _HOLDER).unlink(missing_ok=True)

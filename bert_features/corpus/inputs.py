@@ -195,7 +195,7 @@ def _sorted(files: Iterable[str], problem: str) -> list[str]:
 
 
 def _no_files(name: str) -> str:
-    return f"the folder {name} has no files, hidden ones and folders in it apart; pass another"
+    return f"the folder {name} has no files (hidden ones and subfolders do not count); pass another"
 
 
 def _is_hidden(name: str) -> bool:

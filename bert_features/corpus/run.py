@@ -48,9 +48,6 @@ from bert_features.ray.cluster import check_answers
 
 logger = logging.getLogger("bert_features")
 
-# Inputs, and examples of a shard, from which on small inputs are worth a warning.
-_MANY, _SMALL = 10, 1000
-
 
 class FolderRun:
     """A run that writes a folder of shards, by processes of this machine or on Ray.
@@ -97,7 +94,6 @@ class FolderRun:
             state = _State(manifest, finished, self._damaged)
             monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
             if state.todo:
-                _warn_of_small_shards(manifest)
                 beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
                 with _saying_what_is_kept(state), store_place(self._config, beside) as place:
                     self._compute(state, is_new, place)
@@ -269,17 +265,6 @@ def _saying_what_is_kept(state: _State) -> Iterator[None]:
                 len(state.manifest.shards),
             )
         raise
-
-
-def _warn_of_small_shards(manifest: Manifest) -> None:
-    shards = len(manifest.shards)
-    if len(manifest.inputs) >= _MANY and manifest.records < _SMALL * shards:
-        logger.warning(
-            "%d shards hold %d examples on average; so small ones take several times as long: join "
-            "small inputs into larger files",
-            shards,
-            manifest.records // shards,
-        )
 
 
 def _used(shares: Sequence[Share], shards: int) -> Sequence[Share]:

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import AUTO_POOLING, OutputConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import AUTO_POOLING
 from bert_features.config.settings import Settings
 from bert_features.errors import ConfigError, OutputError
 from bert_features.formats.manifest import Manifest

@@ -5,16 +5,15 @@ intermediate_size, `N` = B * S. Dense layers see [N, …]: every backend fuses b
 best with plain matrix products.
 """
 
+from functools import partial
 from typing import Any
 
-from keras import ops
-
 from bert_features.config.bert_config import BertConfig
-from bert_features.encoder import kernels, lanes
-from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder import kernels
+from bert_features.encoder.attention.choice import choose_form
+from bert_features.encoder.attention.plain import Attended, Texts
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, make_dropout
 from bert_features.encoder.rotary import Rotation
-from bert_features.encoder.segments import blocks_of_band, is_banded, within_segments, within_window
 from bert_features.encoder.types import Tensor
 
 QKV = ("query", "key", "value")
@@ -33,8 +32,9 @@ class SelfAttention(Part):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.heads, self.head_size = config.num_attention_heads, config.head_size
-        self.window, self.joined = window, config.joins_matrices
+        heads = config.num_attention_heads
+        self.form = partial(choose_form, heads, config.head_size, window)
+        self.joined = config.joins_matrices
         size = config.hidden_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
         part["has_bias"] = config.has_dense_biases
@@ -48,63 +48,25 @@ class SelfAttention(Part):
     def call(
         self,
         x: Tensor,
-        mask: Tensor,
-        segments: Tensor | None = None,
         residual: Tensor | None = None,
+        *,
+        texts: Texts,
         rotation: Rotation | None = None,
-        nearness: Tensor | None = None,
         training: bool = False,
         shown: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """[N, H], int32 [B, S] each -> [N, H]; on a TPU [B', S', H] instead of [N, H].
+    ) -> Attended:
+        """[N, H] -> [N, H]; on a TPU [B', S', H] both.
 
         With a residual of that shape, it is part of the result. The second result is None, or if
-        `shown` the weights of attention, [B, A, S, S]; that takes the plain form on any device.
-        The nearness comes from `RelativeBias`.
+        `shown` the weights of attention, [B, A, S, S].
         """
-        fused = self.dropout is None and not shown
-        if fused and chosen_forms().on_tpu:
-            attended = self._in_lanes(x, mask, segments, rotation, nearness)
-            return attended if residual is None else residual + attended, None
-        shape, size = ops.shape(x), self.heads * self.head_size
-        if shown and chosen_forms().on_tpu:
-            x = ops.reshape(x, (-1, size))
-            residual = None if residual is None else ops.reshape(residual, (-1, size))
-            if nearness is not None:  # of rows side by side
-                length = ops.shape(mask)[1]
-                nearness = nearness[:, :length, :length]
-        by_head = fused and chosen_forms().long_rows
-        banded = not shown and is_banded(mask, self.window, long_rows=by_head)
-        real = mask
-        if segments is not None and not banded:
-            mask = within_segments(segments)
-        if self.window is not None and not banded:
-            mask = within_window(mask, self.window)
-        # query, key, value: [B, A, S, D], or [A, B, S, D] head by head and in blocks of a band
-        first = by_head or banded
-        query, key, value = self._heads(x, mask, (2, 3, 0, 1, 4) if first else (2, 0, 3, 1, 4))
+        drop = None if self.dropout is None else partial(self.dropout, training=training)
+        form = self.form(texts.mask.shape[1], drop=drop, shown=shown)
+        heads = form.project(x, texts, self.projections)
         if rotation is not None:
-            query, key = (rotation.turned(x, heads_first=first) for x in (query, key))
-        if self.window is not None and banded:
-            query, key, value, mask = blocks_of_band(
-                query, key, value, mask, segments, self.window, heads_first=by_head
-            )
-        scale, weights = self.head_size**-0.5, None
-        if by_head:
-            context = kernels.attend_by_head(query, key, value, mask, scale, nearness)
-        elif fused:
-            context = kernels.attend(query, key, value, mask, scale, nearness)
-        else:
-            weights = kernels.attention_weights(query, key, mask, scale, nearness)
-            kept = weights if self.dropout is None else self.dropout(weights, training=training)
-            context = kernels.matmul(kept, value)
-        if not by_head:
-            context = kernels.transpose(context, (0, 2, 1, 3))  # [B, S, A, D]
-        if banded:
-            batch, length = ops.shape(real)[:2]
-            context = ops.reshape(context, (batch, -1, x.shape[-1]))[:, :length]
-        attended = self.output_dense(kernels.reshape_like(context, x), residual)
-        return (ops.reshape(attended, shape) if chosen_forms().on_tpu else attended), weights
+            heads = *(form.turned(part, rotation) for part in heads[:2]), heads[2]
+        context, weights = form.attend(heads, texts)
+        return form.finish(context, x, self.output_dense, residual), weights
 
     def scopes(self, scope: str) -> list[list[str]]:
         """For each projection the canonical scopes of the weights that it holds."""
@@ -112,60 +74,6 @@ class SelfAttention(Part):
             return [[f"{scope}/qkv"]]
         names = [f"{scope}/{part}" for part in QKV]
         return [names] if len(self.projections) == 1 else [[name] for name in names]
-
-    def _heads(self, x: Tensor, mask: Tensor, order: tuple[int, ...]) -> list[Tensor]:
-        """Query, key and value of [N, H]: [B, S, 3, A, D] by `order`, which has the 3 first."""
-        batch, length = ops.shape(mask)[:2]
-        parts = []
-        for projection in self.projections:
-            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
-            parts += ops.unstack(kernels.transpose(joined, order), 3 // len(self.projections))
-        return parts
-
-    def _in_lanes(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        segments: Tensor | None,
-        rotation: Rotation | None,
-        nearness: Tensor | None,
-    ) -> Tensor:
-        """By `lanes.attend`: [B', S', H], int32 [B, S] -> [B', S', H], of the same tokens."""
-        shape, (batch, length) = ops.shape(x), ops.shape(mask)
-        banded = is_banded(mask, self.window) and not chosen_forms().pallas
-        beside = 1 if segments is not None or banded else lanes.rows_side_by_side(mask)
-        batch, length = batch // beside, length * beside
-        x = ops.reshape(x, (batch, length, shape[-1]))
-        query, key, value = (
-            ops.reshape(projected, (batch, self.heads, self.head_size, length))
-            for projected in self._in_last_dimension(x)
-        )
-        if rotation is not None:
-            query, key = (rotation.turned_in_lanes(x) for x in (query, key))
-        scale = self.head_size**-0.5
-        if self.window is not None and banded:
-            query, key, value = (ops.transpose(x, (1, 0, 3, 2)) for x in (query, key, value))
-            query, key, value, mask = blocks_of_band(query, key, value, mask, segments, self.window)
-            context = kernels.attend(query, key, value, mask, scale)  # [B * N, A, T, D]
-            context = ops.reshape(context, (batch, -1, *context.shape[1:]))
-            context = ops.transpose(context, (0, 2, 4, 1, 3))
-            context = ops.reshape(context, (batch, shape[-1], -1))[:, :, :length]
-        else:
-            context = lanes.attend(query, key, value, mask, scale, segments, self.window, nearness)
-            context = ops.reshape(context, (batch, -1, length))
-        output = self.output_dense
-        projected = ops.einsum("bms,mh->bsh", context, ops.convert_to_tensor(output.weight))
-        return ops.reshape(projected + ops.convert_to_tensor(output.bias_for(x)), shape)
-
-    def _in_last_dimension(self, x: Tensor) -> list[Tensor]:
-        """Query, key and value with the tokens last, from one variable or three: [B, H, S] each."""
-        parts, projected = 3 // len(self.projections), []
-        for projection in self.projections:
-            weights = ops.split(projection.weight, parts, axis=-1)
-            biases = ops.split(projection.bias_for(x), parts, axis=-1)
-            for weight, bias in zip(weights, biases, strict=True):
-                projected.append(ops.einsum("bsh,hm->bms", x, weight) + bias[:, None])
-        return projected
 
 
 class Block(Part):
@@ -215,21 +123,18 @@ class Block(Part):
     def call(
         self,
         x: Tensor,
-        mask: Tensor,
-        segments: Tensor | None = None,
+        *,
+        texts: Texts,
         rotation: Rotation | None = None,
-        nearness: Tensor | None = None,
         training: bool = False,
         shown: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """[N, H], int32 [B, S] each -> [N, H], and what `SelfAttention.call` shows."""
+    ) -> Attended:
+        """[N, H] -> [N, H], and what `SelfAttention.call` shows."""
         attended, weights = self.attention(
             self._normal(x, self.attention_norm, first=True),
-            mask,
-            segments,
             self._residual(x),
+            texts=texts,
             rotation=rotation,
-            nearness=nearness,
             training=training,
             shown=shown,
         )

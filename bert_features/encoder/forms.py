@@ -20,7 +20,7 @@ class Forms:
 
     Attributes:
       on_cpu: for a CPU, on TensorFlow.
-      long_rows: attention on a CPU goes head by head, see `kernels.attend_by_head`.
+      long_rows: attention on a CPU goes head by head, see `attention.by_head`.
       narrow: the CPU computes without AVX-512, see `machine.onednn.is_narrow`.
       few_tokens: a batch on a CPU has no more than some dozens of tokens, so that starting oneDNN's
         kernels takes longer than computing.

@@ -2,9 +2,9 @@
 
 TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns. Anything
 else runs as a chain of operations, each a pass over memory. The forms here match the patterns;
-scripts/benchmarking/diary.md has the gains. `lanes` has attention for TPUs.
+scripts/benchmarking/diary.md has the gains. `attention` has the forms of attention.
 
-Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N` rows.
+Shape legend: `B` batch, `S` sequence, `H` hidden, `N` rows.
 """
 
 import functools
@@ -15,14 +15,10 @@ import keras
 from keras import ops
 
 from bert_features.config.bert_config import HiddenAct
-from bert_features.encoder.forms import Forms, chosen_forms
+from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.types import Tensor
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
-
-# Added to the scores of masked positions. -10000, not -inf: the checkpoints were trained with it,
-# and rows without any real token stay finite.
-MASK_BIAS = -10000.0
 
 ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
@@ -61,8 +57,8 @@ def bfloat16_products() -> Literal["onednn", "plain", "refused"]:
             got = tf.nn.softmax(tf.cast(scores, tf.bfloat16))
         except tf.errors.OpError:
             return "refused"
-        rounded_once = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
-        return "onednn" if bool(tf.reduce_all(got == rounded_once)) else "plain"
+        rounded = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
+        return "onednn" if bool(tf.reduce_all(got == rounded)) else "plain"
 
 
 def _needs_float32(x: Tensor) -> bool:
@@ -87,7 +83,7 @@ def _sees_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def _rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
+def rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
     """Makes an operation compute in float32 and round once, where `_needs_float32` says so.
 
     Its first `num_arrays` arguments are arrays of one dtype, or None.
@@ -107,7 +103,7 @@ def _rounded_once(num_arrays: int) -> Callable[[_Operation], _Operation]:
     return decorate
 
 
-@_rounded_once(2)
+@rounded_once(2)
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """The matrix product of two arrays of one dtype, in that dtype."""
     return ops.matmul(x, y)
@@ -128,12 +124,12 @@ def dense(
     return product if residual is None else residual + product
 
 
-@_rounded_once(3)
+@rounded_once(3)
 def _activated(x: Tensor, weight: Tensor, bias: Tensor, activation: HiddenAct) -> Tensor:
     return ACTIVATIONS[activation](add_bias(ops.matmul(x, weight), bias))
 
 
-@_rounded_once(1)
+@rounded_once(1)
 def gated(x: Tensor, activation: HiddenAct) -> Tensor:
     """The activation of the first half times the second half: [N, 2 * I] -> [N, I]."""
     first, second = ops.split(x, 2, axis=-1)
@@ -197,7 +193,7 @@ def reshape_like(x: Tensor, like: Tensor) -> Tensor:
     return ops.reshape(x, ops.shape(like))
 
 
-@_rounded_once(3)
+@rounded_once(3)
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor:
     """Layer normalisation (Ba et al. 2016, arXiv:1607.06450) over the last axis.
 
@@ -256,115 +252,3 @@ def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
     # As integers, which oneDNN leaves to TensorFlow: 20 us instead of 90 for a short sentence.
     return tf.bitcast(tf.transpose(tf.bitcast(x, tf.int32), axes), x.dtype)
-
-
-@_rounded_once(2)
-def attention_weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, nearness: Tensor | None = None
-) -> Tensor:
-    """Softmax of the scaled scores, without masked positions.
-
-    Args:
-      query: [B, A, S, D], or [B, S, D] for a single head.
-      key: the same shape.
-      mask: int32 [B, S], 1 = real; or [B, S, S], 1 = this query attends to this key; None if all
-        are real and the scale is part of the query.
-      scale: factor of the scores.
-      nearness: added to the scaled scores, see `RelativeBias`: [A, S, S], or [S, S] of one head.
-
-    Returns:
-      [B, A, S, S] or [B, S, S] of the dtype of `query`. The softmax is computed in float32; on a
-      CPU by oneDNN's kernel, whose input has the dtype of `query`.
-    """
-    scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
-    if mask is None:
-        return ops.softmax(_with(nearness, scores), axis=-1)
-    # On a CPU the factor and the bias fuse with the product. Elsewhere the casts cost nothing,
-    # because the compiler fuses them.
-    dtype = scores.dtype if chosen_forms().on_cpu else "float32"
-    # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
-    bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
-    # TensorFlow Lite has no `[:, None]`; so `pooling` does the same.
-    bias = ops.expand_dims(bias, (1, 2)[: len(query.shape) - len(mask.shape)])
-    scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias
-    return ops.cast(ops.softmax(_with(nearness, scores), axis=-1), query.dtype)
-
-
-def _with(nearness: Tensor | None, scores: Tensor) -> Tensor:
-    """The sum, of the dtype of the scores; the scores themselves if there is nothing to add."""
-    return scores if nearness is None else scores + ops.cast(nearness, scores.dtype)
-
-
-@_rounded_once(3)
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    scale: float,
-    nearness: Tensor | None = None,
-) -> Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762): [B, A, S, D] each.
-
-    Mask, scale and nearness are those of `attention_weights`.
-    """
-    return ops.matmul(attention_weights(query, key, mask, scale, nearness), value)
-
-
-@_rounded_once(3)
-def attend_by_head(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    scale: float,
-    nearness: Tensor | None = None,
-) -> Tensor:
-    """As `attend`, head by head, so that each operation finds its input in a CPU's caches.
-
-    [A, B, S, D] each -> [B, S, A * D]: with the heads first they are taken apart without a copy,
-    and put together by the one copy that their transposition would take. Rows without padding, as
-    those of texts that are cut, need no pass over the scores for mask and scale.
-    """
-    by_head = _traced_by_head(chosen_forms())
-    if len(mask.shape) > 2:
-        return by_head(query, key, value, mask, scale, nearness)
-    import tensorflow as tf
-
-    return tf.cond(
-        tf.reduce_all(mask > 0),
-        lambda: by_head(query * ops.cast(scale, query.dtype), key, value, None, 1.0, nearness),
-        lambda: by_head(query, key, value, mask, scale, nearness),
-    )
-
-
-@functools.cache
-def _traced_by_head(forms: Forms) -> Callable[..., Tensor]:
-    """A graph function for these forms, which all layers share: tracing each takes 0.1 s."""
-    import tensorflow as tf
-
-    del forms
-    return cast(Callable[..., Tensor], tf.function(_attend_by_head, autograph=False))
-
-
-def _attend_by_head(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    nearness: Tensor | None,
-) -> Tensor:
-    if mask is not None and not chosen_forms().narrow:
-        # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the
-        # scores. With AVX2 alone the fused product is slower than the three operations.
-        query, key, value = (ops.expand_dims(x, 2) for x in (query, key, value))
-    heads = zip(*(ops.unstack(x, x.shape[0]) for x in (query, key, value)), strict=True)
-    count = query.shape[0]
-    of_heads = [None] * count if nearness is None else ops.unstack(nearness, count)
-    contexts = [
-        ops.matmul(attention_weights(q, k, mask, scale, near), v)
-        for (q, k, v), near in zip(heads, of_heads, strict=True)
-    ]
-    context = ops.concatenate(contexts, axis=-1)
-    return context if len(context.shape) == 3 else ops.squeeze(context, 1)

@@ -19,7 +19,9 @@ from keras import ops
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
-from bert_features.encoder import kernels, lanes
+from bert_features.encoder import kernels
+from bert_features.encoder.attention import lanes
+from bert_features.encoder.attention.plain import Texts
 from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
@@ -189,15 +191,14 @@ class BertEncoder(keras.layers.Layer):
             x = ops.reshape(embedded, (-1, size))
         rotations = self._rotations(shape[1], positions)
         nearness = None if self.relative is None else self.relative(mask, segments)
+        texts = Texts(mask, segments, nearness)
         outputs, attention = [], {}
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
             x, attention[layer + 1] = block(
                 x,
-                mask,
-                segments,
+                texts=texts,
                 rotation=rotations[block.theta],
-                nearness=nearness,
                 training=training,
                 shown=layer + 1 in attention_of,
             )

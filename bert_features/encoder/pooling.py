@@ -10,9 +10,9 @@ from typing import Any
 
 from keras import ops
 
-from bert_features.config.output_specs import OutputSpec
-from bert_features.config.outputs import Module, pooling_parts
+from bert_features.config.features import OutputSpec
 from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
+from bert_features.config.poolings import Module, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs

@@ -9,7 +9,8 @@ import numpy as np
 from keras import ops
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.encoder import kernels, lanes
+from bert_features.encoder import kernels
+from bert_features.encoder.attention import lanes
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.parts import Part, Table
 from bert_features.encoder.types import Tensor

@@ -11,26 +11,18 @@ import keras
 import numpy as np
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.kinds import HEAD_KINDS
-from bert_features.config.output_specs import (
-    OutputSpec,
-    blocks_needed,
-    dense_modules,
-    has_words,
-    needs_head,
-    needs_pooler,
-)
+from bert_features.config.features import OutputSpec
+from bert_features.config.kinds import KINDS, masks_rows, needs
+from bert_features.config.output_specs import blocks_needed, dense_modules, has_words, needs_pooler
 from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS, TARGET_IDS
-from bert_features.encoder.attention import show_attention
 from bert_features.encoder.forms import products_traced_in
+from bert_features.encoder.kinds import COMPUTE, Encoded, Head, Predictions
 from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.parts import load_weights
-from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.types import Tensor
 
 Inputs = Mapping[str, Tensor]
-Predictions = dict[str, Tensor]
 Precision = Literal["float32", "bfloat16"]  # names of Keras dtype policies
 
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
@@ -42,7 +34,7 @@ _NOT_OF_ENCODER = (WORD_INDICES, TARGET_IDS)
 def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple[str, ...]:
     """The parts of a batch that outputs are computed from."""
     names = (*MODEL_INPUTS, SEGMENT_IDS, POSITION_IDS) if packed else MODEL_INPUTS
-    if any(output.kind == "score" for output in outputs):
+    if masks_rows(outputs):
         return (*names, TARGET_IDS)
     return (*names, WORD_INDICES) if has_words(outputs) else names
 
@@ -93,7 +85,7 @@ class DeviceStep:
             dtype=precision,
         )
         self.head = None
-        if needs_head(self.outputs):
+        if needs(self.outputs, "head"):
             initializer = self.encoder.embeddings.initializer
             self.head = MaskedLMHead(config, initializer=initializer, dtype=precision)
         shapes = {n: s for m in dense_modules(self.outputs) for n, s in m.shapes.items()}
@@ -137,39 +129,38 @@ class DeviceStep:
         dense = dict(zip(self._dense, weights, strict=False))
         weights = weights[len(dense) :]
         variables = self.encoder.trainable_variables
-        shown = [output for output in self.outputs if output.kind == "attention"]
+        shown = [output for output in self.outputs if KINDS[output.kind].needs == "attention"]
         layers = sorted({output.states[0] for output in shown})
         with products_traced_in(self._precision):
-            encoded, _ = self.encoder.stateless_call(
+            states, _ = self.encoder.stateless_call(
                 list(weights[: len(variables)]), [], inputs, attention_of=tuple(layers)
             )
-            results = self._apply_head(weights, encoded["sequence_output"], batch)
-        attention = dict(zip(layers, encoded.get("attention", ()), strict=True))
-        results |= {o.name: show_attention(attention[o.states[0]], batch, o) for o in shown}
-        outputs = [output for output in self.outputs if output.kind == "layers"]
-        return results | compute_outputs(encoded, batch, outputs, self._special_ids, dense)
-
-    def _apply_head(self, weights: Sequence[Tensor], states: Tensor, batch: Inputs) -> Predictions:
-        """The outputs of the masked-LM head; `weights` are those of encoder and head."""
+        attention = dict(zip(layers, states.get("attention", ()), strict=True))
+        encoded = Encoded(
+            states, batch, attention, self._special_ids, dense, self._head(weights, states)
+        )
         results: Predictions = {}
-        if self.head is None:
-            return results
+        for kind in dict.fromkeys(output.kind for output in self.outputs):
+            results |= COMPUTE[kind](encoded, [o for o in self.outputs if o.kind == kind])
+        return results
+
+    def _head(self, weights: Sequence[Tensor], states: Mapping[str, Any]) -> Head | None:
+        """The masked-LM head; `weights` are those of encoder and head."""
+        head = self.head
+        if head is None:
+            return None
         variables = self.encoder.trainable_variables
         own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
-        computed: dict[int | None, tuple[Tensor, ...]] = {}  # by K; None for a score
-        for output in self.outputs:
-            if output.kind not in HEAD_KINDS:
-                continue
-            top_k = output.width if output.kind == "masked_lm" else None
-            if top_k not in computed:
-                target_ids = batch[TARGET_IDS] if top_k is None else None
-                computed[top_k], _ = self.head.stateless_call(
-                    own, [], states, table, top_k, target_ids
+
+        def call(top_k: int | None, target_ids: Tensor | None) -> tuple[Tensor, ...]:
+            with products_traced_in(self._precision):
+                results, _ = head.stateless_call(
+                    own, [], states["sequence_output"], table, top_k, target_ids
                 )
-            # Of ids and log-probabilities the first are int32.
-            results[output.name] = computed[top_k][0 if output.dtype == "int32" else -1]
-        return results
+            return tuple(results)
+
+        return call
 
 
 def _unset(shape: Sequence[int], dtype: str) -> Any:

@@ -19,21 +19,16 @@ from bert_features.checkpoints.tokenizer import (
     resolve_vocabulary,
     tokenizer_of,
 )
+from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import check_kinds
+from bert_features.config.layers import DEFAULT_LAYERS, Layers
 from bert_features.config.output_specs import (
-    OutputSpec,
     check_special_ids,
     needs_pooler,
     needs_static_length,
     plan_outputs,
 )
-from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    Layers,
-    Outputs,
-    check_floats,
-    parse_outputs,
-)
+from bert_features.config.outputs import Outputs, check_floats, parse_outputs
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
 from bert_features.text.json_model import JsonModel

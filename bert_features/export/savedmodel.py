@@ -21,7 +21,8 @@ from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import write_settings
-from bert_features.config.outputs import Layers, Outputs
+from bert_features.config.layers import Layers
+from bert_features.config.outputs import Outputs
 from bert_features.encoder.forms import check_backend
 from bert_features.errors import ConfigError
 from bert_features.export.checks import ExportSource, Signature, check_source, check_target

@@ -19,9 +19,11 @@ from bert_features.batches.input_fn import Batch, Window
 from bert_features.batches.segments import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
-from bert_features.config.output_specs import OutputSpec, has_words
+from bert_features.config.features import OutputSpec
+from bert_features.config.output_specs import has_words
 from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import Counts, find_non_finite
+from bert_features.extraction.kinds import assembly_of
 from bert_features.extraction.memory import Memory
 from bert_features.formats.columns import text_array
 from bert_features.formats.records import SPANS, FeatureBatch, Rows, splits_of
@@ -91,7 +93,7 @@ class WindowResults:
             if output.is_sequence:
                 vectors = self._array(output, values.dtype, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
-            elif output.level == "token" or output.kind == "score":
+            elif "token" in (output.level, assembly_of(output).level):
                 self._add_tokens(members, values, output)
             else:
                 self._add_words(members, values, output)
@@ -163,8 +165,9 @@ class WindowResults:
                 continue
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
-            elif output.kind == "score" and output.level == "word":
-                values = self._surprisals(values)
+            elif (finish := assembly_of(output).finish) is not None:
+                begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
+                values = finish(self._window, expand_ranges(begins, self._own), values)
             levels[output.level].features[output.name] = values
         return replace(batch, counts=self._counts(batch, ids == unknown_id))
 
@@ -180,20 +183,6 @@ class WindowResults:
                 values = np.where(targets >= 0, targets, values)
         splits = np.append(self._places[self._first_rows], int(self._own.sum()))
         return values, splits.astype(np.int64)
-
-    def _surprisals(self, scores: np.ndarray) -> np.ndarray:
-        """float32 [W, 1] of the scores of the tokens, [T, 1]: those of a word's pieces, negated.
-
-        A word that truncation cut, or that has no pieces, has no surprisal: NaN.
-        """
-        table = self._window.words
-        assert table is not None  # the input_fn finds words for such outputs
-        words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
-        begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-        is_piece = self._window.columns[TARGET_IDS][expand_ranges(begins, self._own)] >= 0
-        sums = np.bincount(words, -scores[is_piece, 0], minlength=len(table.num_pieces))
-        sums[~table.whole] = np.nan
-        return sums.astype(np.float32)[:, None]
 
     def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
@@ -218,8 +207,8 @@ class WindowResults:
         for output in self._outputs:
             found = find_non_finite(columns[output.name])
             if found is not None:
-                if output.kind == "score" and self._window.words is not None:
-                    found &= self._window.words.whole  # no other word has a surprisal
+                if (counted := assembly_of(output).counted(self._window)) is not None:
+                    found &= counted
                 splits = batch.row_splits(output)
                 examples |= found if splits is None else count_by_row(found, splits) > 0
         return examples

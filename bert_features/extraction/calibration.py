@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.features import Ranges
-from bert_features.config.output_specs import OutputSpec, as_floats, calibration_file
+from bert_features.config.features import OutputSpec, Ranges
+from bert_features.config.output_specs import as_floats, calibration_file
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.description import describe_vectors, find_differences
 from bert_features.formats import FeatureFile, read_features

@@ -20,7 +20,8 @@ from bert_features.checkpoints.pooling import auto_length, auto_pooling
 from bert_features.checkpoints.read import check_weights
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import calibration_file, has_words, needs_head, needs_pooler
+from bert_features.config.kinds import KINDS, needs
+from bert_features.config.output_specs import calibration_file, has_words, needs_pooler
 from bert_features.errors import ConfigError
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
@@ -34,8 +35,6 @@ from bert_features.readers.opening import check_file, is_stream
 logger = logging.getLogger("bert_features")
 
 _FIRST = 100  # examples of each input that are read before TensorFlow is imported
-# Kinds of outputs whose texts do not share rows.
-_UNPACKED = {"attention", "score"}
 
 
 def check_input_and_checkpoint(
@@ -58,7 +57,7 @@ def check_input_and_checkpoint(
         vocabulary, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
         if has_words(outputs):
             check_split(config.word_split, texts, splits_words=vocabulary.splits_words)
-        pooler, head = needs_pooler(outputs), needs_head(outputs)
+        pooler, head = needs_pooler(outputs), needs(outputs, "head")
         if (pooler or head) and checkpoint.kind == "safetensors":  # TensorFlow reads the others
             check_weights(checkpoint, pooler=pooler, head=head)
         Prompts(config, checkpoint, lower_cases).check_default()
@@ -122,26 +121,29 @@ def check_kinds(config: ExtractConfig) -> None:
       ConfigError: there are other outputs beside a score, or the settings ask for packing, or for
         attention in windows.
     """
-    kinds = {output.kind for output in config.output_configs()}
-    if "score" in kinds and len(config.output_configs()) > 1:
-        raise ConfigError.naming(
-            "{kind} 'score' masks the texts, so no other output can come from the same pass; make "
-            "it the only output"
-        )
-    if "attention" in kinds and config.long_text == "window":
-        raise ConfigError.naming(
-            "{kind} 'attention' needs the whole text in one row, and {long_text} is 'window'; "
-            "choose another, or split long texts into sentences"
-        )
-    if config.packing and not _UNPACKED.isdisjoint(kinds):
-        raise ConfigError.naming(
-            "{kind} '{own}' excludes {packing}; leave {packing} out", own=min(_UNPACKED & kinds)
-        )
+    kinds = [KINDS[output.kind] for output in config.output_configs()]
+    for kind in kinds:
+        if kind.masks_rows and len(kinds) > 1:
+            raise ConfigError.naming(
+                "{kind} '{own}' masks the texts, so no other output can come from the same pass; "
+                "make it the only output",
+                own=kind.name,
+            )
+        if not kind.can_window and config.long_text == "window":
+            raise ConfigError.naming(
+                "{kind} '{own}' needs the whole text in one row, and {long_text} is 'window'; "
+                "choose another, or split long texts into sentences",
+                own=kind.name,
+            )
+        if not kind.can_pack and config.packing:
+            raise ConfigError.naming(
+                "{kind} '{own}' excludes {packing}; leave {packing} out", own=kind.name
+            )
 
 
 def may_pack(config: ExtractConfig) -> bool:
     """Whether the outputs allow that texts share rows."""
-    return not any(output.kind in _UNPACKED for output in config.output_configs())
+    return all(KINDS[output.kind].can_pack for output in config.output_configs())
 
 
 def packs(config: ExtractConfig, *, any_shape: bool) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import Feature
-from bert_features.config.outputs import AUTO_POOLING, SMALL_DTYPES
+from bert_features.config.features import SMALL_DTYPES, Feature
+from bert_features.config.poolings import AUTO_POOLING
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of

@@ -12,7 +12,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import as_floats, dense_modules, needs_head, needs_pooler
+from bert_features.config.kinds import needs
+from bert_features.config.output_specs import as_floats, dense_modules, needs_pooler
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
@@ -88,7 +89,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         self.devices = self.preparation.devices
         self.precision = self.preparation.precision
         weights = read_weights(
-            self.checkpoint, pooler=needs_pooler(self.outputs), head=needs_head(self.outputs)
+            self.checkpoint, pooler=needs_pooler(self.outputs), head=needs(self.outputs, "head")
         )
         weights |= read_dense(self.checkpoint.sentence_transformers, dense_modules(self.outputs))
         self._model = DeviceStep(
@@ -232,8 +233,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """
         if unknown:
             raise ConfigError(
-                f"encode has no {', '.join(unknown)}; it has show_progress, and what else is an "
-                "argument in sentence-transformers is one of from_checkpoint: normalize, dim, dtype"
+                f"encode has no {', '.join(unknown)}; it has show_progress, and from_checkpoint "
+                "has normalize, dim and dtype"
             )
         wanted = choose_output(self.outputs, output)
         prompt = self.preparation.prompts.find(prompt, prompt_name)
@@ -262,8 +263,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """As `batches`; refuses a shard."""
         if self.config.shard is not None:
             raise ConfigError(
-                f"shard is {self.config.shard!r}, a share of the file that extract() reads; of "
-                "texts in memory pass those that are to be computed"
+                f"shard is {self.config.shard!r}, which is for files that extract() reads; with "
+                "texts in memory, pass only the texts to compute"
             )
         threads = not (isinstance(examples, list) and self.preparation.fit_one_batch(examples))
         return self.batches(lambda: examples, progress=progress, prompt=prompt, threads=threads)

@@ -183,14 +183,14 @@ class FeatureStore:
 
     def _open(self) -> sqlite3.Connection:
         """Opens the file; a damaged one is replaced by a new one."""
-        waiting = "another process opens the texts that repeat; waiting for it"
+        waiting = "waiting for another process that opens the same store of texts"
         with locked(self._path.with_suffix(".lock"), waiting):
             try:
                 return self._connect()
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError as error:
-                self._say("%s is not usable (%s); a new one takes its place", self._path, error)
+                self._say("%s is not usable (%s); it is replaced by a new one", self._path, error)
                 for suffix in ("", "-wal", "-shm"):  # SQLite's own files beside the database
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
                 return self._connect()
@@ -229,7 +229,7 @@ class FeatureStore:
             use = (
                 "nothing more is added to it"
                 if self._reads
-                else "it is not used any more; if that stays so, delete it"
+                else "this run does not use it; if this happens again, delete it"
             )
             self._say("cannot use %s: %s; %s", self._path, error, use)
 

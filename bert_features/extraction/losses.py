@@ -4,6 +4,7 @@ import logging
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.kinds import KINDS
 from bert_features.errors import as_keyword
 from bert_features.extraction.checks import packs, row_length
 from bert_features.extraction.counts import Counts
@@ -13,8 +14,8 @@ logger = logging.getLogger("bert_features")
 
 # A weight of 0 times such a value is no 0, in attention and in pooling.
 _SPREADS = (
-    "; where texts share rows, as on a TPU or GPU or with JAX, one of them spoils its row: "
-    "packing=False (--no-packing) keeps texts apart"
+    "; where texts share rows, as on a TPU or GPU or with JAX, one such text spoils its whole row: "
+    "packing=False (--no-packing) gives each text its own"
 )
 # Above this share of [UNK], text and vocabulary hardly fit. Texts in the vocabulary's own language
 # have less than 1 %, rare symbols and emoji among it.
@@ -78,8 +79,8 @@ def warn_without_summary(counts: Counts, config: ExtractConfig, checkpoint: Chec
 def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
     """The settings that would keep what truncation cuts off, with their values as in Python."""
     positions = checkpoint.config.positions
-    kinds = {output.kind for output in config.output_configs()}
-    no_window = config.long_text == "window" or "attention" in kinds
+    can_window = all(KINDS[output.kind].can_window for output in config.output_configs())
+    no_window = config.long_text == "window" or not can_window
     cures = {} if no_window else {"long_text": "'window'"}
     if row_length(config, checkpoint) < positions:
         cures["max_seq_length"] = str(positions)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import OutputSpec
 
 
 class PickledBySettings:

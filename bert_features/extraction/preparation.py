@@ -22,16 +22,14 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.features import ITEM_SIZES, OutputSpec
+from bert_features.config.kinds import masks_rows, needs
 from bert_features.config.output_specs import (
-    OutputSpec,
     attention_tokens,
-    has_scores,
     has_words,
-    needs_head,
     output_names,
     outputs_on_device,
 )
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
 from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
@@ -128,12 +126,12 @@ class Preparation:
         known = [output.name for output in self.outputs]
         if not names or not set(names) <= set(known):
             raise ConfigError(f"outputs are {list(names)}; allowed: at least one of {known}")
-        other = copy.copy(self)
+        other, count = copy.copy(self), self.checkpoint.config.num_hidden_layers
         other.outputs = tuple(output for output in self.outputs if output.name in names)
         chosen = tuple(
             output
             for output in self._given.output_configs()
-            if not set(names).isdisjoint(output_names([output], self._given.layers))
+            if not set(names).isdisjoint(output_names([output], self._given.layers, count))
         )
         given = self._given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)
@@ -175,7 +173,7 @@ class Preparation:
     @property
     def in_windows(self) -> bool:
         """Whether an example may have several rows."""
-        return self.long_text.policy == "window" or has_scores(self.outputs)
+        return self.long_text.policy == "window" or masks_rows(self.outputs)
 
     def _buckets(self) -> tuple[int, ...]:
         any_shape, length = self.runtime.any_shape, self.max_seq_length
@@ -241,7 +239,7 @@ class Preparation:
             long_text=self.long_text,
             words=self.config.word_split if has_words(self.outputs) else None,
             mask_id=self.mask_id,
-            scores=has_scores(self.outputs),
+            scores=masks_rows(self.outputs),
             stages=stages,
         )
 
@@ -268,7 +266,7 @@ class Preparation:
 
     def _find_mask_id(self) -> int | None:
         """The id of [MASK], if the masked-LM head computes an output."""
-        if not needs_head(self.outputs):
+        if not needs(self.outputs, "head"):
             return None
         mask_id = self.tokenizer.frame.mask_id
         if mask_id is None:
@@ -286,7 +284,7 @@ class Preparation:
         if len(sizes) == 1 and not self.in_windows:
             return longest <= _MAX_SHORT_TEXT
         shapes = self.shapes
-        if has_scores(self.outputs):  # each has many rows
+        if masks_rows(self.outputs):  # each has many rows
             return False
         if longest > shapes.buckets[-1]:
             return False

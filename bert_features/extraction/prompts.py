@@ -52,8 +52,8 @@ class Prompts:
             return self.named[given]
         if given.replace("-", "_").isidentifier():
             raise ConfigError.naming(
-                "{prompt} is '{received}', and the prompts of {name} are: {known}; pass a name, or "
-                "a text that ends with a blank",
+                "{prompt} is '{received}', and {name} has no prompt of this name (its prompts: "
+                "{known}); a prompt that is a text, not a name, ends with a space",
                 received=given,
                 name=self._checkpoint,
                 known=self._known,
@@ -62,7 +62,7 @@ class Prompts:
 
     @property
     def _known(self) -> str:
-        return ", ".join(map(repr, self.named)) or "none, it has no prompts"
+        return ", ".join(map(repr, self.named)) or "none"
 
     def find(self, prompt: str | None, name: str | None) -> str | None:
         """The prompt that a caller asks for: as text, or by the name of one of the checkpoint's.
@@ -75,7 +75,7 @@ class Prompts:
             raise ConfigError("prompt and prompt_name are both set; leave one of them out")
         if name not in self.named:
             raise ConfigError(
-                f"prompt_name is {name!r}; names of {self._checkpoint}: {self._known}"
+                f"prompt_name is {name!r}; the prompts of {self._checkpoint}: {self._known}"
             )
         return self.named[name]
 
@@ -107,8 +107,8 @@ class Prompts:
     def _check(self, prompt: str) -> None:
         if prompt and self._word_level:
             raise ConfigError(
-                f"the prompt {prompt!r} is put before each text and has words of its own; outputs "
-                "of words take no prompt"
+                f"the prompt {prompt!r} would add words to each text; outputs of level 'word' "
+                "take no prompt"
             )
         if prompt and self._auto and not self._counted:
             raise ConfigError(

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_features.batches.input_fn import Chunk, TextInputFn, Window
+from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
-from bert_features.config.output_specs import OutputSpec
 from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry

@@ -130,7 +130,7 @@ def _vectors(name: str, values: Any) -> np.ndarray:
     if (dtype := np.asarray(values).dtype) in (np.int8, np.uint8):
         raise ConfigError(
             f"{name} is {dtype}, the codes of outputs of dtype int8 or binary; pass floats, as "
-            "read_features(path, floats=True) gives, or search the file by neighbors"
+            "read_features(path, floats=True) gives, or search the file with neighbors"
         )
     array = np.asarray(values, np.float32)
     if array.ndim not in (1, 2):

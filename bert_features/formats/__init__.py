@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_features.config.outputs import SMALL_DTYPES
+from bert_features.config.features import SMALL_DTYPES
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, check_target, locate
 from bert_features.formats import sidecar
@@ -205,7 +205,7 @@ def output_format(path: str | Path, format: str | None = None) -> str:
     Raises OutputError if the suffix is that of another format, or of none and `format` is None.
     """
     if format is None:
-        return _format_of(Path(path), "; or end it with / to write a folder of shards")
+        return _format_of(Path(path), _OTHER_OUTPUT)
     by_suffix = SUFFIXES.get(Path(path).suffix.lower())
     if by_suffix not in (None, format):
         raise OutputError(
@@ -221,13 +221,17 @@ def _module(format: str) -> Any:
     return importlib.import_module(FORMATS[format])
 
 
-def _format_of(path: Path, more: str = "") -> str:
+# What to do about a name that shows no format.
+_OTHER_INPUT = "rename it, or name its format (check: --format; in Python: format)"
+_OTHER_OUTPUT = "or pass {format}: {formats}; or end it with / to write a folder of shards"
+
+
+def _format_of(path: Path, cure: str = _OTHER_INPUT) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         received = f"the suffix {suffix!r}, which belongs to no format" if suffix else "no suffix"
         raise OutputError.naming(
-            "{path} has {received}; allowed: {suffixes}; or pass {format}: {formats}{more}",
-            more=more,
+            "{path} has {received}; allowed: {suffixes}; " + cure,
             path=path,
             received=received,
             suffixes=", ".join(SUFFIXES),

@@ -231,6 +231,9 @@ def _check_format(format: str) -> None:
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:
     """What a shard has instead of a feature of the first shard, whose file has this name."""
-    pairs = zip_longest(features, first)
-    received, expected = next(pair for pair in pairs if pair[0] != pair[1])
-    return f"it has {received or 'no feature'} where {name} has {expected or 'none'}"
+    own, expected = (
+        feature.to_metadata() if feature else {}
+        for feature in next(pair for pair in zip_longest(features, first) if pair[0] != pair[1])
+    )
+    key = next(key for key in own | expected if own.get(key) != expected.get(key))
+    return f"a feature has {key} {own.get(key)}, and in {name} {key} {expected.get(key)}"

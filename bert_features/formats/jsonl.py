@@ -4,8 +4,8 @@ One line per example. It has these keys, in this order; a level without features
 
 - `"linex_index": 0`, the example's id: a number or a string;
 - `"features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [..]}]}]`, the token features.
-  `index` is the layer, as in the official script, or the name of the feature where several layers
-  were combined;
+  `index` is the layer, as in the official script, or the name of the feature where it is no single
+  layer;
 - `"words": [{"word": "naïve", "start": 0, "end": 5, "type_id": 0, "num_pieces": 2, "layers":
   [{"index": NAME, "values": [..]}]}]`, the word features; see `records.Rows`;
 - `"sequence": [{"index": NAME, "values": [..]}]`, the sequence features;
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.kinds import KINDS
 from bert_features.config.levels import LEVELS, TEXT, LevelRow
 from bert_features.errors import OutputError
 from bert_features.formats.base import FeatureWriter
@@ -255,7 +256,7 @@ def _values(
     expected = [_index(feature) for feature in features]
     for layers in rows:
         received = [layer["index"] for layer in layers]
-        if received != expected:
+        if received != expected and received != [_index(f, any_kind=True) for f in features]:
             raise ValueError(f"a token, word or sequence has layers {received}, not {expected}")
     return {
         feature.name: np.array(
@@ -272,10 +273,14 @@ def _check_id(unique_id: Any, id_type: str) -> int | str:
     return checked
 
 
-def _index(feature: Feature) -> int | str:
-    """The `index` of a feature in a line: the official script has single layers only."""
-    is_official = feature.level == "token" and feature.combine == "none" and not feature.heads
-    return feature.layers[0] if is_official else feature.name
+def _index(feature: Feature, *, any_kind: bool = False) -> int | str:
+    """The `index` of a feature in a line: the official script has single layers only.
+
+    In files of earlier versions further kinds have the number of a layer too.
+    """
+    has_vectors = any_kind or KINDS[feature.kind].has_vectors
+    is_layer = feature.combine == "none" and has_vectors and not feature.heads
+    return feature.layers[0] if is_layer and feature.level == "token" else feature.name
 
 
 def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
@@ -318,7 +323,7 @@ def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
     for feature in features:
         values = found[feature.name]
         # NaN is the surprisal of a word that was cut off, and null in JSON.
-        wrong = np.isinf(values) if feature.kind == "score" else ~np.isfinite(values)
+        wrong = np.isinf(values) if KINDS[feature.kind].may_lack else ~np.isfinite(values)
         bad = np.flatnonzero(wrong.any(axis=1))
         if bad.size:
             splits = batch.row_splits(feature)

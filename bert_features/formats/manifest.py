@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from bert_features.config.settings import problem_of
 from bert_features.config.shards import MAX_COUNT
 from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
@@ -277,4 +278,5 @@ def _reason(error: Exception) -> str:
         return first_line(error)
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return printable(f"{place}: {first['msg']}" if place else first["msg"])[:200]
+    problem = problem_of(first)
+    return printable(f"{place}: {problem}" if place else problem)[:200]

@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from bert_features.config import output_specs
-from bert_features.config.features import Ranges
-from bert_features.config.outputs import SMALL_DTYPES
+from bert_features.config.features import SMALL_DTYPES, Ranges
 from bert_features.formats.headers import Header
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord

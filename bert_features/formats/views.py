@@ -49,6 +49,16 @@ class FeatureView:
         """The features of each record, in order."""
         return self._source.features
 
+    @property
+    def layers(self) -> list[int | str]:
+        """The layer of each feature that is a single layer, in order, as the run was asked for it.
+
+        For `layer_output_0`, `layer_output_1`, … it says which layer each is: [-1, -2], a number of
+        a block or the word `embeddings`.
+        """
+        kinds = ("layers", "attention")
+        return [f.layers[0] for f in self.features if f.kind in kinds and len(f.layers) == 1]
+
     def __repr__(self) -> str:
         features = ", ".join(feature.describe() for feature in self.features)
         records = f"{self._range.start}:{self._range.stop}"

@@ -20,6 +20,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.kinds import check_kinds
+from bert_features.config.layers import DEFAULT_LAYERS, Layers, parse_layers
 from bert_features.config.output_specs import (
     blocks_needed,
     check_special_ids,
@@ -29,16 +30,13 @@ from bert_features.config.output_specs import (
     plan_outputs,
 )
 from bert_features.config.outputs import (
-    DEFAULT_LAYERS,
-    AutoPooling,
-    Layers,
     OutputConfig,
     Outputs,
     check_floats,
-    parse_layers,
     parse_outputs,
     uses_auto_pooling,
 )
+from bert_features.config.poolings import AutoPooling
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names

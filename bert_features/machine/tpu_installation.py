@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_features.errors import ConfigError
 from bert_features.machine import hardware
-from bert_features.machine.names import Device
+from bert_features.machine.names import ABSENT, Device
 
 # tensorflow-tpu 2.20.0 works with these; `import tensorflow` beside 0.0.34, 0.0.43.2 or 0.0.51
 # ends the process: "ConfigureDistributedTpuOp_DoWork not available in this library".
@@ -59,7 +59,7 @@ def device_problem() -> str | None:
     """The reason why no framework can open the chips of this machine; None if one can."""
     chips = hardware.tpu_chips()
     if not chips:
-        return "this machine has none"
+        return ABSENT
     files = hardware.tpu_device_files()
     named = f"the {chips} {hardware.tpu_generation()} chip(s) of this machine"
     if not files:

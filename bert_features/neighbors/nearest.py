@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.kinds import KINDS
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import is_url
 from bert_features.files.checksums import as_hex
@@ -148,7 +149,7 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
             names=names,
         )
     for feature in file.features:
-        if name in (None, feature.name) and feature.kind != "layers":
+        if name in (None, feature.name) and not KINDS[feature.kind].has_vectors:
             raise ConfigError(f"{feature.name} has kind '{feature.kind}', which has no neighbors")
         if name in (None, feature.name):
             return feature

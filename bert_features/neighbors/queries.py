@@ -10,8 +10,9 @@ import numpy as np
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.features import SMALL_DTYPES
 from bert_features.config.output_specs import as_floats
-from bert_features.config.outputs import SMALL_DTYPES, OutputConfig, idle_settings
+from bert_features.config.outputs import OutputConfig, idle_settings
 from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_features.checkpoints.weight_readers import some
 from bert_features.encoder.forms import chosen_forms
-from bert_features.encoder.step import Predictions
+from bert_features.encoder.kinds import Predictions
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.official.model_fn import EstimatorSpec, ModeKeys

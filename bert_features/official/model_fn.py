@@ -7,9 +7,11 @@ from typing import Any
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.features import OutputDtype
 from bert_features.config.output_specs import plan_outputs
-from bert_features.config.outputs import Combine, OutputConfig, OutputDtype
-from bert_features.encoder.step import DeviceStep, Inputs, Precision, Predictions
+from bert_features.config.outputs import Combine, OutputConfig
+from bert_features.encoder.kinds import Predictions
+from bert_features.encoder.step import DeviceStep, Inputs, Precision
 from bert_features.official import modeling
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import Layers
+from bert_features.config.layers import Layers
 from bert_features.errors import ConfigError
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord

@@ -11,7 +11,8 @@ import altair as alt
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import EMBEDDINGS, OutputConfig
+from bert_features.config.layers import EMBEDDINGS
+from bert_features.config.outputs import OutputConfig
 from bert_features.errors import ConfigError, InputError
 from bert_features.plots.charts import Chart
 from bert_features.plots.figures import PANEL_TITLE, finish, slider
@@ -167,7 +168,7 @@ def show_attention(
     model = Model.find(settings)
     shown = model.layers(layers or (-1,))
     if EMBEDDINGS in shown:
-        raise ConfigError.naming("{layers} has 'embeddings', where there is no attention; drop it")
+        raise ConfigError.naming("{layers} has 'embeddings', which have no attention; leave it out")
     entries = shown if layers else model.layers()[1:]
     output = OutputConfig.of(
         {"kind": "attention", "layers": entries, "heads": heads, "level": level}

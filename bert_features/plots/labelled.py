@@ -89,8 +89,8 @@ def _check_field(source: Source, field: str) -> None:
     kind = source.input_format.format
     if kind not in _FORMATS:
         raise ConfigError.naming(
-            "{label_field} is set, but {name} is read as {kind}, which has no fields; pass a file "
-            "of the kind {allowed}",
+            "{label_field} names a field, and {name} is read as {kind}, which has none; pass a "
+            "file of one of these formats: {allowed}",
             name=source.name,
             kind=kind,
             allowed=", ".join(_FORMATS),

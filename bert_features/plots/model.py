@@ -13,8 +13,8 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.locate import MINILM
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import resolve_layers
-from bert_features.config.outputs import EMBEDDINGS, OutputConfig
+from bert_features.config.layers import EMBEDDINGS, resolve_layers
+from bert_features.config.outputs import OutputConfig
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint

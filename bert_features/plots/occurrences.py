@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_features.config.outputs import POOLINGS
+from bert_features.config.poolings import POOLINGS
 from bert_features.errors import InputError
 from bert_features.plots.heat_map import MAX_ROWS
 from bert_features.plots.model import Layer, Model, output_name, output_of

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bert_features.config import outputs as output_settings
+from bert_features.config.poolings import POOLINGS as ALL_POOLINGS
 from bert_features.errors import ConfigError, InputError
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.model import Layer, Model, Report, check_names, output_name, output_of
@@ -41,8 +41,8 @@ def pooled_vectors(
     if size > _MAX_BYTES:
         raise InputError.naming(
             "{name} has {count:,} texts, whose vectors take {size:.1f} GiB in {pairs} "
-            "combinations of layer and pooling, and {most} GiB is the limit; name fewer "
-            "{layers} or fewer of {pooling}, or pass fewer texts",
+            "combinations of layer and pooling; the limit is {most} GiB: pass fewer {layers}, "
+            "fewer of {pooling}, or fewer texts",
             name=labelled.name,
             count=count,
             size=size / (1 << 30),
@@ -77,7 +77,7 @@ def _combinations(
     model: Model, layers: Sequence[Layer], poolings: Sequence[str]
 ) -> list[tuple[Layer, str]]:
     """The pairs (layer, pooling) that exist; the pooler takes the last layer alone."""
-    check_names("pooling", poolings, output_settings.POOLINGS["sequence"])
+    check_names("pooling", poolings, ALL_POOLINGS["sequence"])
     last = model.layers()[-1]
     if "pooler" in poolings and last not in layers:
         raise ConfigError.naming(

@@ -150,8 +150,7 @@ def probe(
     check_classes(labelled, folds=folds)
     if repeated := labelled.repeated():
         logger.warning(
-            "%s: %d texts stand there more than once; where a copy is in the training folds the "
-            "score is too high",
+            "%s has %d texts more than once; a copy in the training folds makes the score too high",
             labelled.name,
             repeated,
         )

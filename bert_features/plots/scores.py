@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_features.config.outputs import EMBEDDINGS
+from bert_features.config.layers import EMBEDDINGS
 from bert_features.plots.model import Layer, Report, layer_name
 from bert_features.plots.pooled import each_on_one_thread
 
@@ -23,8 +23,8 @@ _MAX_ITERATIONS = 3000
 # Differences that would come by chance more often than this do not count.
 _SIGNIFICANCE = 0.05
 _EMBEDDINGS_WIN = (
-    " The embeddings lie below layer 0 and know no context: these labels follow from the words "
-    "alone, and counts of words may do as well, without BERT."
+    " The embeddings lie below layer 0 and contain no context: the words alone predict these "
+    "labels, so counts of words may do as well, without BERT."
 )
 METRICS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy"}
 

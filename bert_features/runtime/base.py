@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 
 from bert_features.errors import ConfigError, DeviceError, first_line
-from bert_features.machine.names import Device
+from bert_features.machine.names import ABSENT, Device, describe_devices
 from bert_features.machine.tpu_errors import advice
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Devices:
 
     Attributes:
       kind: `tpu`, `gpu` or `cpu`.
-      reason: why no better kind was taken; empty for the best kind.
-      driver: what drives them, as ` by JAX`; empty for TensorFlow.
+      reason: why a better kind that is there was not taken; empty if there is none.
+      driver: what drives them, as ` with JAX`; empty for TensorFlow.
     """
 
     kind: str
@@ -48,9 +48,9 @@ class Devices:
     driver: ClassVar[str] = ""
 
     def describe(self) -> str:
-        """One line for the log: the devices, and why no better kind was taken."""
+        """One line for the log: the devices, and `reason`."""
         because = f" ({self.reason})" if self.reason else ""
-        return f"running on {self.count} {self.kind.upper()} device(s){self.driver}{because}"
+        return f"running on {describe_devices(self.kind, self.count)}{self.driver}{because}"
 
     def check_rows(self, rows: int) -> None:
         """Refuses a number of rows that the devices cannot share evenly; raises ConfigError."""
@@ -69,7 +69,7 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
       find: gives the devices of a kind, or the reason why there are none.
 
     Returns:
-      The kind, what was found, and why no better kind was taken.
+      The kind, what was found, and why a better kind that is there was not taken.
 
     Raises:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
@@ -80,17 +80,21 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
             received=device,
             allowed=", ".join(get_args(Device)),
         )
-    reasons: list[str] = []
+    reasons: dict[str, str] = {}
     for kind in _KINDS if device == "auto" else [device]:
         found = find(kind)
         if not isinstance(found, str):
-            return kind, found, "; ".join(reasons)
-        reasons.append(f"no {kind.upper()}: {found}")
+            return kind, found, _join({k: why for k, why in reasons.items() if why != ABSENT})
+        reasons[kind] = found
     # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
     remedy = "unset JAX_PLATFORMS"
     if device != "auto":
         remedy = "pass {device:'auto'} to take what is here"
-    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons="; ".join(reasons))
+    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons=_join(reasons))
+
+
+def _join(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"no {kind.upper()}: {reason}" for kind, reason in reasons.items())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.machine.jax_on_cpus import compiler_options
-from bert_features.machine.names import Attention, Device
+from bert_features.machine.names import ABSENT, Attention, Device
 from bert_features.machine.tpu_errors import advice
 from bert_features.machine.tpu_installation import device_problem
 from bert_features.runtime.base import (
@@ -61,7 +61,7 @@ class JaxDevices(Devices):
     """The devices of a run, as JAX has them."""
 
     devices: tuple[Any, ...] = ()
-    driver = " by JAX"
+    driver = " with JAX"
 
 
 def resolve_devices(device: Device = "auto") -> JaxDevices:
@@ -79,7 +79,7 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
 def _find(kind: str) -> tuple[Any, ...] | str:
     """The devices of a kind on this machine, or the reason why there are none."""
     if kind in _PRESENT and not _PRESENT[kind]():
-        return "this machine has none"
+        return ABSENT
     allowed = _platforms()
     if allowed and not _NAMES[kind].intersection(allowed.split(",")):
         return f"JAX is set to {allowed} (JAX_PLATFORMS)"

@@ -11,7 +11,7 @@ from tensorflow.python.tpu import tpu_strategy_util
 
 from bert_features.errors import extra_requirement, first_line
 from bert_features.machine import hardware, tpu_installation
-from bert_features.machine.names import Device
+from bert_features.machine.names import ABSENT, Device
 from bert_features.machine.tpu_errors import advice
 from bert_features.runtime import base
 
@@ -113,7 +113,7 @@ def _gpu_problem() -> str:
                 "an NVIDIA GPU is plugged in, but has no driver here; install one, or start the "
                 "container with --gpus all"
             )
-        return "this machine has none"
+        return ABSENT
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and not _shows_any(visible, count):
         return f"CUDA_VISIBLE_DEVICES={visible!r} hides the {count} GPU(s) of this machine"

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec, output_names
-from bert_features.config.outputs import AUTO_POOLING, EMBEDDINGS, OutputConfig, idle_settings
+from bert_features.config.features import OutputSpec
+from bert_features.config.layers import EMBEDDINGS
+from bert_features.config.output_specs import output_names
+from bert_features.config.outputs import OutputConfig, idle_settings
+from bert_features.config.poolings import AUTO_POOLING
 from bert_features.serving.failures import RequestError
 
 # The output that the page at / asks for: the tokens at every layer.
@@ -53,15 +56,15 @@ class Catalog:
     outputs: dict[str, tuple[OutputSpec, ...]]
 
     @classmethod
-    def of(cls, config: ExtractConfig, specs: Sequence[OutputSpec]) -> "Catalog":
+    def of(cls, config: ExtractConfig, specs: Sequence[OutputSpec], num_layers: int) -> "Catalog":
         """The outputs of settings, each of which has a name."""
         by_name = {spec.name: spec for spec in specs}
         outputs: dict[str, tuple[OutputSpec, ...]] = {}
         for output in config.output_configs():
             of_layer = _OF_LAYER.fullmatch(str(output.name))
             name = ALL_LAYERS if of_layer else str(output.name)
-            features = (by_name[name] for name in output_names([output], config.layers))
-            outputs[name] = (*outputs.get(name, ()), *features)
+            features = output_names([output], config.layers, num_layers)
+            outputs[name] = (*outputs.get(name, ()), *map(by_name.__getitem__, features))
         return cls(outputs)
 
     def find(self, names: Sequence[str] | None) -> tuple[OutputSpec, ...]:

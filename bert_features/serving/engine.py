@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.extractor import FeatureExtractor

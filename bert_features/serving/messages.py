@@ -153,7 +153,7 @@ class TextResult(BaseModel):
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
     features: dict[str, list[Any]] = Field(
         description="By name: the numbers of a sequence, or lists of numbers for tokens and words; "
-        "attention by head, from each token or word to each."
+        "of attention a matrix for each head."
     )
 
 

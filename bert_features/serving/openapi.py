@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from bert_features.config.outputs import ITEM_SIZES, SMALL_DTYPES
+from bert_features.config.features import ITEM_SIZES, SMALL_DTYPES
 from bert_features.serving.failures import STATUSES
 from bert_features.serving.service import Service
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bert_features.config.features import ITEM_SIZES
 from bert_features.config.levels import LEVELS
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.errors import ConfigError, InputError, ServiceError
 from bert_features.formats.records import Feature
 from bert_features.serving.messages import Info

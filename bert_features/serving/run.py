@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.kinds import KINDS
 from bert_features.config.outputs import check_floats
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
@@ -58,11 +59,13 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     from bert_features.checkpoints.pooling import auto_pooling
     from bert_features.serving.catalog import config_to_serve  # imports packages of the extra
 
-    if any(output.kind == "score" for output in config.output_configs()):
-        raise ConfigError.naming(
-            "{kind} is 'score', and the service has no scores, which mask each text many times; "
-            "use extract, or FeatureExtractor in Python"
-        )
+    for kind in (KINDS[output.kind] for output in config.output_configs()):
+        if kind.unserved:
+            raise ConfigError.naming(
+                "{kind} is '{received}', and {reason}; use extract, or FeatureExtractor in Python",
+                received=kind.name,
+                reason=kind.unserved,
+            )
     check_floats((o.dtype or config.dtype for o in config.output_configs()), "the service")
     checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     served = config_to_serve(config, checkpoint.config)

@@ -17,9 +17,8 @@ from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
 from bert_features.batches.words import WordSplit
 from bert_features.checkpoints.locate import MINILM
-from bert_features.config.features import OutputSpec
+from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
-from bert_features.config.outputs import ITEM_SIZES
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation
@@ -98,7 +97,8 @@ class Service:
         self.extractor = extractor
         self.settings = settings
         self.model = PurePath(extractor.checkpoint.name).name or extractor.checkpoint.name
-        self.catalog = Catalog.of(extractor.config, extractor.outputs)
+        layers = extractor.checkpoint.config.num_hidden_layers
+        self.catalog = Catalog.of(extractor.config, extractor.outputs, layers)
         self.metrics = ServiceMetrics()
         self._engine = Engine(
             extractor,
@@ -190,7 +190,7 @@ class Service:
                 param="outputs",
             )
         if self.bytes_under_way and self.bytes_under_way + size > _ANSWERS_UNDER_WAY * limit:
-            raise self.overloaded("answers that take too much memory are under way")
+            raise self.overloaded("the answers being sent take too much memory")
         self.bytes_under_way += size
         until.callback(self._leave, size)
 
@@ -209,7 +209,7 @@ class Service:
         features: Sequence[OutputSpec],
     ) -> FeatureBatch:
         if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
-            raise self.overloaded("what waits would take more than a quarter of the time limit")
+            raise self.overloaded("the waiting requests take more than a quarter of the time limit")
         job = self._engine.submit(examples, tokens, features)
         if job is None:
             raise self.overloaded(f"{self._engine.queue.tokens} tokens wait to be computed")

@@ -42,7 +42,10 @@ class JsonTokenizer(Tokenizer):
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The ids of a batch of texts, see `Tokenizer`; a ConfigError in a graph."""
         if not tf.executing_eagerly():
-            raise ConfigError(f"{self!r} cannot be a part of a TensorFlow graph; pass ids")
+            raise ConfigError(
+                f"the tokenizer of {self._source} is no TensorFlow operation, so it cannot be part "
+                "of a graph; tokenize before the graph, and pass ids to it"
+            )
         ids, lengths = self.ids_of(tf.convert_to_tensor(texts, tf.string))
         return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 

@@ -18,8 +18,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_features.config.features import OutputSpec
-from bert_features.config.outputs import ITEM_SIZES
+from bert_features.config.features import ITEM_SIZES, OutputSpec
+from bert_features.config.kinds import needs
 from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
 from bert_features.tpu import hlo as tpu_hlo
@@ -113,7 +113,7 @@ class TpuCompiler:
         run bounds its batches anyway (`attention_tokens`). Raises ConfigError if a batch does not
         fit into the chip's memory, else BertFeaturesError.
         """
-        largest &= all(output.kind != "attention" for output in self.job.outputs)
+        largest &= not needs(self.job.outputs, "attention")
         found: dict[int, int] = {}  # the largest batch of each length
         for rows, length in self.job.shapes:
             report = self._report(rows, length)

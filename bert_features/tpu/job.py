@@ -7,7 +7,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import OutputSpec, attention_tokens, outputs_on_device
+from bert_features.config.features import OutputSpec
+from bert_features.config.output_specs import attention_tokens, outputs_on_device
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_kinds, packs, row_length
 from bert_features.machine.names import Attention

@@ -9,7 +9,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import EMBEDDINGS
+from bert_features.config.layers import EMBEDDINGS
 from bert_features.encoder.step import Precision
 from bert_features.extraction.checks import packs
 from bert_features.extraction.extractor import FeatureExtractor

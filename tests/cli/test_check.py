@@ -111,7 +111,7 @@ def test_an_error_names_options(tmp_path):
     assert "f: No such file or directory" in done.stderr
     (tmp_path / "f").touch()
     done = run("check", tmp_path / "f")
-    assert "; or pass --format: parquet, arrow, " in done.stderr
+    assert "; rename it, or name its format (check: --format; " in done.stderr
 
 
 def test_a_folder_is_repaired(toy, tmp_path):

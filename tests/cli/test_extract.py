@@ -25,7 +25,7 @@ def test_extract_prints_a_summary(toy, text, out):
     assert rows["tokens"] == "21"
     assert rows["empty"] == "1 examples without text"
     assert rows["truncated"] == "0 examples, 0 tokens lost"
-    assert rows["pad"].split() == ["waste", "62.5%", "of", "computed", "tokens"]  # 21 of 4 x 14
+    assert rows["layers"] == "-1, embeddings (layer_output_0, layer_output_1, …)"
     assert rows["output"].startswith(f"{path} (")
     assert [len(r.tokens) for r in read_features(path)] == [14, 2, 5]
 
@@ -70,6 +70,8 @@ def test_a_share_on_standard_output(toy, text, out):
 def test_truncation_is_reported(toy, text, out):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "8"]
     result = run("extract", text, "-o", out / "o.parquet", *options)
+    assert "layers     -1 (layer_output_0)\n" in result.stdout
+    assert not re.search("^(speed|pad waste) ", result.stdout, re.MULTILINE)  # of a small run
     cures = "; to keep more, pass --long-text window or --max-seq-length 24\n"
     assert f"truncated  1 examples, 6 tokens lost{cures}" in result.stdout
     planned = run("plan", text, *options)

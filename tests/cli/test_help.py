@@ -9,7 +9,7 @@ import typer
 from bert_features.cli import app
 from bert_features.cli.help import COMMANDS as HELP_ORDER
 from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS
-from bert_features.config.outputs import POOLINGS
+from bert_features.config.poolings import POOLINGS
 from bert_features.serving.catalog import _DEFAULTS, ALL_LAYERS
 from tests.cli.command_line import run
 

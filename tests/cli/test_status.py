@@ -33,13 +33,16 @@ def test_a_run_that_stopped(manifest):
     done = run("status", manifest.folder)
     assert done.exit_code == 1
     found = rows(done)
-    assert "of another size or time" in found.pop("inputs")  # its time is unknown
+    assert found.pop("inputs") == (  # its time is unknown
+        "in.txt: not found, or of another size or time than the run read (names are relative to "
+        "the folder in which the run began)"
+    )
     assert found == {
-        "state": "stopped; the same command resumes it",
+        "state": "stopped; run the same command to resume it",
         "shards": "2 of 3 finished",
         "examples": "2,000 of 3,000",
         "tokens": "14,000 in the finished shards",
-        "speed": "233 tokens/s for each process; it took 1 min of one process so far",
+        "speed": "233 tokens/s for each process; computed in 1 min of process time so far",
     }
 
 
@@ -57,7 +60,7 @@ def test_files_that_are_missing_are_named(manifest):
         manifest.path(shard).unlink()
     found = rows(run("status", manifest.folder))
     assert found["missing"].startswith(
-        "part-00000-of-00003.parquet, part-00001-of-00003.parquet: gone, or of another size"
+        "part-00000-of-00003.parquet, part-00001-of-00003.parquet: not found, or of another size"
     )
     assert found["shards"] == "0 of 3 finished"
 
@@ -65,7 +68,7 @@ def test_files_that_are_missing_are_named(manifest):
 def test_few_names_for_many_files(tmp_path, monkeypatch):
     paths = tuple(tmp_path / f"part-{i}" for i in range(1500))
     lines = command._describe(Status(tmp_path, "finished", shards=1500, missing=paths))
-    assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: gone")
+    assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: not found")
 
 
 def test_a_run_that_reads_its_inputs(tmp_path):

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from bert_features.config.config_files import preset_names
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import Kind
-from bert_features.config.outputs import POOLINGS, OutputConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import POOLINGS
 from bert_features.config.settings import describe_allowed
 from bert_features.errors import ConfigError
 from tests.toy import TOY
@@ -38,12 +39,12 @@ def test_frozen():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch_sise = 8", r"unknown setting 'batch_sise'; did you mean 'batch_size'\? allowed: "),
+        ("batch_sise = 8", r"unknown setting 'batch_sise'; did you mean 'batch_size'\?$"),
         ("batch_size = 0", "batch_size is 0; allowed: an integer of at least 1"),
         ('batch_size = "8"', "batch_size is '8'; allowed: an integer"),
         ("batch_size = true", "batch_size is True; allowed: an integer"),
         ("max_seq_length = 2", "max_seq_length is 2; allowed: an integer of at least 3"),
-        ("layers = []", r"layers is \[\]; allowed: a list of integers and the word 'embeddings'"),
+        ("layers = []", r"layers is \[\]; allowed: a list of integers, ranges"),
         ('layers = "-1,,-2"', "layers is '-1,,-2'; allowed: a list"),
         ('layers = ["last"]', r"layers is \['last'\]; allowed"),
         ("layers = [1.0]", r"layers is \[1\.0\]; allowed"),

@@ -6,14 +6,11 @@ import re
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import (
-    Feature,
-    blocks_needed,
-    output_names,
-    plan_outputs,
-    resolve_layers,
-)
-from bert_features.config.outputs import POOLING_ALIASES, POOLINGS, AutoPooling, OutputConfig
+from bert_features.config.features import Feature
+from bert_features.config.layers import resolve_layers
+from bert_features.config.output_specs import blocks_needed, output_names, plan_outputs
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import POOLING_ALIASES, POOLINGS, AutoPooling
 from bert_features.errors import ConfigError
 from tests.toy import TOY  # three blocks of width 8
 
@@ -24,6 +21,36 @@ def plan(*outputs, **defaults):
 
 def test_layers_resolve_from_either_end():
     assert resolve_layers([-1, 0, 1, "embeddings"], 3) == (3, 1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "layers", "states"),
+    [
+        ("0-2", (0, 1, 2), (1, 2, 3)),
+        ("-3--1", (-3, -2, -1), (1, 2, 3)),
+        (["2-0"], (2, 1, 0), (3, 2, 1)),
+        ("all", ("all",), (1, 2, 3)),
+        ("embeddings, all", ("embeddings", "all"), (0, 1, 2, 3)),
+    ],
+)
+def test_ranges_and_the_word_all(written, layers, states):
+    output = {"layers": written, "name": "x"}
+    assert OutputConfig.of(output).layers == ExtractConfig(layers=written).layers == layers
+    assert tuple(spec.states[0] for spec in plan(output)) == states
+    assert [spec.name for spec in plan(output)] == output_names(
+        [OutputConfig.of(output)], num_layers=3
+    )
+    weights = tuple(range(len(states)))
+    (spec,) = plan({"layers": written, "combine": "weighted", "weights": weights})
+    assert spec.states == states
+    with pytest.raises(ConfigError, match="2 numbers for"):
+        plan({"layers": written, "combine": "weighted", "weights": [1, 2]})
+
+
+@pytest.mark.parametrize("written", ["0--1", "-3-0", "-3:-1", "0-", "-1-2-3", "al"])
+def test_what_is_no_range(written):
+    with pytest.raises(ConfigError, match=r"layers is .*; allowed: a list of integers, ranges"):
+        ExtractConfig(layers=written)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +157,7 @@ def test_the_names_of_bert_as_service():
     [
         ({"pooling": "median", "level": "sequence"}, "pooling is 'median'; allowed for level 'seq"),
         ({"pooling": "first_last", "level": "sequence"}, "allowed for level 'sequence': mean, cls"),
-        ({"pooling": "cls+", "level": "sequence"}, "or several but pooler and auto, joined by +"),
+        ({"pooling": "cls+", "level": "sequence"}, "or several of the others joined by +"),
         ({"pooling": "cls+pooler", "level": "sequence"}, r"pooling is 'cls\+pooler'; allowed"),
         ({"pooling": "auto+max", "level": "sequence"}, r"pooling is 'auto\+max'; allowed"),
         ({"pooling": "first+last", "level": "word"}, "allowed for level 'word': mean, first, last"),

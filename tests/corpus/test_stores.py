@@ -177,7 +177,7 @@ def test_a_folder_that_may_not_be_written(config, texts, s3):
             "is an address, where only folders .* end the output with /",
         ),
         ("https://example.org/run/", "is on a web server, where nothing can be written"),
-        ("{bucket}/other/", r"holds files of something else \(notes.txt\)"),
+        ("{bucket}/other/", r"holds other files \(notes.txt\)"),
         ("{bucket}/other/notes.txt/", "cannot read .*: it is a file, not a folder"),
     ],
 )

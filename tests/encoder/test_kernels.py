@@ -17,6 +17,8 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder import forms, kernels
+from bert_features.encoder.attention.by_head import attend_by_head
+from bert_features.encoder.attention.plain import attention_weights
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
@@ -93,7 +95,7 @@ def test_attention_weights(on_cpu):
     @tf.function
     def weights(query, key, mask):
         with forms.traced_for("cpu" if on_cpu else "gpu"):
-            return kernels.attention_weights(query, key, mask, 0.3)
+            return attention_weights(query, key, mask, 0.3)
 
     scores = np.exp(0.3 * query @ key.transpose(0, 1, 3, 2)) * mask[:, None, None, :]
     expected = scores / scores.sum(-1, keepdims=True)
@@ -198,9 +200,7 @@ def test_attention_head_by_head(narrow, lengths):
     @tf.function(input_signature=[tf.TensorSpec([4, None, None, 8])] * 3 + [tf.TensorSpec(None)])
     def run(query, key, value, mask):
         with forms.traced_for("cpu", long_rows=True, narrow=narrow):
-            return kernels.attend_by_head(
-                query, key, value, tf.ensure_shape(mask, (None, None)), 0.3
-            )
+            return attend_by_head(query, key, value, tf.ensure_shape(mask, (None, None)), 0.3)
 
     found = []
     nodes = nodes_executed(lambda: found.append(run(query, key, value, mask.astype(np.float32))))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.encoder.pallas_attention import _heads_together, _spans
+from bert_features.encoder.attention.pallas import _heads_together, _spans
 from bert_features.errors import ConfigError
 from bert_features.runtime.start import make_runtime
 from tests import families

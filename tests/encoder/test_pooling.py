@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bert_features.config.output_specs import plan_outputs
-from bert_features.config.outputs import POOLINGS, OutputConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import POOLINGS
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import export_savedmodel
-from bert_features.config.outputs import POOLINGS
+from bert_features.config.poolings import POOLINGS
 from tests.reference import numpy_outputs
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB

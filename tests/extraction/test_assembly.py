@@ -9,7 +9,7 @@ import pytest
 from bert_features.batches.bucketing import packed_buckets
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
-from bert_features.config.output_specs import OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.extraction import assembly
 from bert_features.extraction.assembly import assemble, regroup

@@ -5,8 +5,8 @@ import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
 from bert_features.config import output_specs
+from bert_features.corpus.preview import plan
 from bert_features.errors import ConfigError
-from bert_features.extraction.planning import plan
 from bert_features.formats import FORMATS
 from tests.cli.command_line import run
 from tests.reference.numpy_encoder import NumpyEncoder

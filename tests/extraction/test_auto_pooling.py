@@ -120,7 +120,9 @@ def test_prompts(folder):
     close(extractor.encode(TEXTS, prompt=""), plain)
     close(extractor.encode(TEXTS, prompt="the "), [reference("the " + t) for t in TEXTS])
     close([record.features["features"] for record in extractor(TEXTS)], prompted)
-    with pytest.raises(ConfigError, match=r"prompt_name is 'x'; names of .*: 'query', 'empty'"):
+    with pytest.raises(
+        ConfigError, match=r"prompt_name is 'x'; the prompts of .*: 'query', 'empty'"
+    ):
         extractor.encode(TEXTS, prompt_name="x")
     with pytest.raises(ConfigError, match="example 0 came as words; a prompt 'this is '"):
         extractor.encode([["a", "b"]])
@@ -238,7 +240,7 @@ def test_a_default_prompt_that_does_not_fit_is_refused_at_once(folder, tmp_path)
     words = [{"level": "sequence", "pooling": "auto"}, {"name": "w", "level": "word"}]
     settings = {"checkpoint": str(folder), "do_lower_case": True, "layers": [-1]}
     config = ExtractConfig.of({**settings, "outputs": words})
-    with pytest.raises(ConfigError, match="outputs of words take no prompt"):
+    with pytest.raises(ConfigError, match="outputs of level 'word' take no prompt"):
         check_input_and_checkpoint(config, tmp_path / "in.txt")
 
 

@@ -167,9 +167,13 @@ def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
         ({"texts": iter(["a", 3]), "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
         ({"texts": None, "output": "token"}, InputError, "texts is None; pass a list of texts"),
         ({"texts": [list(range(10**6))], "output": "token"}, InputError, r"^.{,200}; allowed"),
-        ({"output": "token", "prompt_name": "query"}, ConfigError, "names of .*: none"),
+        ({"output": "token", "prompt_name": "query"}, ConfigError, "the prompts of .*: none"),
         ({"output": "token", "prompt": "a", "prompt_name": "b"}, ConfigError, "are both set"),
-        ({"output": "token", "prompt": "a "}, ConfigError, "outputs of words take no prompt"),
+        (
+            {"output": "token", "prompt": "a "},
+            ConfigError,
+            "outputs of level 'word' take no prompt",
+        ),
         ({"output": "token", "show_progress_bar": True}, ConfigError, "; it has show_progress, "),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_features import FeatureExtractor
-from bert_features.config.outputs import POOLINGS
+from bert_features.config.poolings import POOLINGS
 from bert_features.errors import ConfigError, InputError
 from bert_features.extraction.counts import ExampleCounts
 from bert_features.readers.input_example import InputExample

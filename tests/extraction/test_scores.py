@@ -6,8 +6,8 @@ import pytest
 from bert_features import ExtractConfig, FeatureExtractor, extract, read_features
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.read import read_weights
+from bert_features.corpus.preview import plan
 from bert_features.errors import ConfigError
-from bert_features.extraction.planning import plan
 from tests.extraction.test_masked_lm import FOLDER, GOLDEN, OPTIONS
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_masked_lm import log_probabilities

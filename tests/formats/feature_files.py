@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_features.config.outputs import Level
+from bert_features.config.poolings import Level
 from bert_features.errors import OutputError
 from bert_features.formats import (
     FORMATS,

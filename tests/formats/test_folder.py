@@ -359,8 +359,8 @@ def test_shards_that_do_not_fit_together(tmp_path: Path, format: str) -> None:
     assert opened[0].unique_id == 0
     first = manifest.path(0).name
     reasons = [
-        rf"it has Feature\(.*layers=\(-2,\).* where {first} has Feature\(.*layers=\(-1,\)",
-        rf"it has Feature\(name='sentence'.* where {first} has none",
+        rf"a feature has layers \(-2,\), and in {first} layers \(-1,\)",
+        rf"a feature has name sentence, and in {first} name None",
         "its ids are str, and the manifest records int",
         "it holds 1 records, and the manifest records 2",
     ]

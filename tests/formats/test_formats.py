@@ -137,7 +137,7 @@ def test_unknown_formats_and_suffixes(tmp_path: Path) -> None:
         read_features(tmp_path / "f")
     (tmp_path / "f").touch()
     with pytest.raises(
-        OutputError, match=r"f has no suffix; allowed: \.parquet, .*pass format: parq"
+        OutputError, match=r"f has no suffix; allowed: \.parquet, .*rename it, or name its format"
     ):
         read_features(tmp_path / "f")
     assert set(SUFFIXES.values()) == set(FORMATS)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -111,11 +112,36 @@ def test_jsonl_of_the_official_script_is_read(tmp_path: Path) -> None:
         ("layer_output_1", ("embeddings",), 2, "float32"),
         ("sum", (), 1, "float32"),
     ]
+    assert file.layers == [-1, "embeddings"]
     first, second = file
     assert (first.unique_id, second.unique_id) == (3, 4)
     np.testing.assert_array_equal(first.features["layer_output_1"], [[2.0, 3.0]])
     assert len(file) == 2  # counted
     assert file[-1].unique_id == 4
+
+
+def test_only_layers_have_the_number_of_a_layer(tmp_path: Path) -> None:
+    """Files of earlier versions have -1 for what the masked-LM head computes, and are read."""
+    features = (
+        Feature("layer_output_0", (-2,), "none", 3, "float32"),
+        Feature("masked_lm", (-1,), "none", 2, "float32", kind="masked_lm"),
+        Feature("masked_lm_ids", (-1,), "none", 2, "int32", kind="masked_lm"),
+    )
+    path = tmp_path / "f.jsonl"
+    write(path, "jsonl", features, make_batch(features, [1]))
+    sidecar = tmp_path / "f.jsonl.metadata.json"
+    new, metadata = path.read_text(), json.loads(sidecar.read_text())
+    assert re.findall('"index": (.*?),', new)[:3] == ["-2", '"masked_lm"', '"masked_lm_ids"']
+    (record,) = read_features(path)
+    assert read_features(path).layers == [-2]
+    path.write_text(re.sub('"index": "masked_lm(_ids)?"', '"index": -1', new))
+    del metadata["features_file"]
+    sidecar.write_text(json.dumps(metadata))
+    assert_same(next(iter(read_features(path))), record)
+    path.write_text(new)
+    sidecar.unlink()
+    names = {feature.name: feature.layers for feature in read_features(path).features}
+    assert names == {"layer_output_0": (-2,), "masked_lm": (), "masked_lm_ids": ()}
 
 
 def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_everything_that_is_accepted(log):
         "master='grpc://10.0.0.2:8470', save_checkpoints_steps=1000",
         "TPUEstimator: not used any more (it predicts): train_batch_size=16, eval_batch_size=16",
     ]
-    assert device.startswith("use_tpu is True: running on 1 ")
+    assert device.startswith("use_tpu is True: running on the ")
 
 
 def test_nothing_is_logged_without_need(log):

@@ -82,7 +82,7 @@ def test_a_field_without_a_name_is_refused(tmp_path):
 
 def test_a_text_file_has_no_fields(tmp_path):
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(BertFeaturesError, match="is read as text, which has no fields; pass a fil"):
+    with pytest.raises(BertFeaturesError, match="is read as text, which has none; pass a file"):
         read_labelled(str(tmp_path / "in.txt"), ExtractConfig(), "topic")
 
 

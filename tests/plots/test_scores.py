@@ -81,8 +81,8 @@ def test_what_it_means_that_the_embeddings_win_is_said():
     found = recommend([score("embeddings", "mean", *BEST.folds), BEST], 0.5, "accuracy")
     assert found.choice.layer == "embeddings"
     assert found.sentence.endswith(
-        "The embeddings lie below layer 0 and know no context: these labels follow from the words "
-        "alone, and counts of words may do as well, without BERT."
+        "The embeddings lie below layer 0 and contain no context: the words alone predict these "
+        "labels, so counts of words may do as well, without BERT."
     )
     assert "embeddings" not in recommend([BEST], 0.5, "accuracy").sentence
 

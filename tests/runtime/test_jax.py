@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import FeatureExtractor, read_features
-from bert_features.config.outputs import POOLINGS
+from bert_features.config.poolings import POOLINGS
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError
 from bert_features.files import cache_dir
 from bert_features.machine import selection
@@ -219,7 +219,7 @@ def test_bfloat16_stays_close_to_float32(on_jax):
     [
         ("backend", "jax"),
         ("devices", NUM_DEVICES),
-        ("described", "running on 8 CPU device(s) by JAX"),
+        ("described", "running on 8 CPU devices with JAX"),
         ("process", [0, 1]),
         ("numbered", [1, 2]),
         ("visible_to_tensorflow", 0),
@@ -340,10 +340,7 @@ def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
     progress = re.compile(r"[\d,]+ (of [\d,]+ )?examples\b.*, .*")
     shard, running, unknown = (line for line in said.splitlines() if not progress.fullmatch(line))
     assert shard == "shard auto is 1/2"
-    assert running == (
-        "running on 1 CPU device(s) by JAX (no TPU: this machine has none; no GPU: this machine "
-        "has none)"
-    )
+    assert running == "running on the CPU with JAX"
     assert " are [UNK]: " in unknown  # as the toy's vocabulary has few pieces
     shares = [tmp_path / f"out-0000{i}-of-00002.jsonl" for i in range(2)]
     metadata = json.loads(Path(f"{shares[1]}.metadata.json").read_text())

@@ -7,13 +7,14 @@ import tensorflow as tf
 
 from bert_features.errors import ConfigError
 from bert_features.machine import hardware, tpu_installation
+from bert_features.machine.names import ABSENT
 from bert_features.runtime import tensorflow_devices
+from bert_features.runtime.base import resolve
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 from tests.made_up_machine import H100, V5E, install, move_to
 
 pytestmark = pytest.mark.eight_devices
-NO_TPU = "no TPU: this machine has none"
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def told_to_tensorflow(monkeypatch):
 def test_the_chips_of_this_machine_are_started_once(v5e, monkeypatch):
     monkeypatch.setenv("TPU_NAME", "a-name-that-the-environment-has-anyway")
     first = resolve_devices()
-    assert first.describe() == "running on 8 TPU device(s)"
+    assert first.describe() == "running on 8 TPU devices"
     assert v5e == ["resolve local", "connect", "initialise", "share out"]
     # A process forked from this one has its files too.
     monkeypatch.setattr(hardware, "holders_of", lambda files: {4711: "python3"})
@@ -133,21 +134,23 @@ def test_the_best_device_is_taken_and_said_in_one_line(monkeypatch, caplog):
         pytest.skip("there is an accelerator here")
     strategy = tf.distribute.get_strategy()
     monkeypatch.setattr(tensorflow_devices, "_gpu", lambda: (strategy, 2))
-    assert resolve_devices() == Devices("gpu", 2, NO_TPU, strategy)
+    assert resolve_devices() == Devices("gpu", 2, "", strategy)
+    busy = {"tpu": "process 7 holds it", "gpu": ABSENT, "cpu": 1}
+    assert resolve("auto", busy.__getitem__) == ("cpu", 1, "no TPU: process 7 holds it")
+    with pytest.raises(ConfigError, match=f"no GPU: {ABSENT}; pass device='auto'"):
+        resolve("gpu", busy.__getitem__)
     monkeypatch.setattr(tensorflow_devices, "_tpu", lambda: (strategy, 8))
-    assert resolve_devices().describe() == "running on 8 TPU device(s)"
+    assert resolve_devices().describe() == "running on 8 TPU devices"
     monkeypatch.undo()
     with caplog.at_level(logging.INFO, "bert_features"):
         TensorFlowRuntime("auto").compile(lambda weights, batch: {}, [])
-    assert caplog.messages == [
-        f"running on 8 CPU device(s) ({NO_TPU}; no GPU: this machine has none)"
-    ]
+    assert caplog.messages == ["running on 8 CPU devices"]
 
 
 @pytest.mark.parametrize(
     ("pci", "files", "visible", "with_cuda", "wheels", "reason"),
     [
-        ([], (), None, True, {}, "this machine has none"),
+        ([], (), None, True, {}, ABSENT),
         ([H100], (), None, True, {}, "an NVIDIA GPU is plugged in, but has no driver here;"),
         ([H100], ("dev/nvidia0",), "", True, {}, "CUDA_VISIBLE_DEVICES='' hides the 1 GPU(s)"),
         ([H100], ("dev/nvidia0",), "-1", True, {}, "CUDA_VISIBLE_DEVICES='-1' hides the 1 GPU(s)"),
@@ -184,5 +187,5 @@ def test_a_new_libtpu_beside_plain_tensorflow_says_nothing(tmp_path, monkeypatch
     move_to(monkeypatch, tmp_path)
     install(monkeypatch, tensorflow="2.20.0", libtpu="0.0.51")
     tpu_installation.choose_pjrt()
-    assert tensorflow_devices._tpu() == "this machine has none"
+    assert tensorflow_devices._tpu() == ABSENT
     assert capfd.readouterr() == ("", "")

@@ -138,7 +138,7 @@ def test_streamed_rows_are_those_of_the_python_objects(family, size):
     lost = batch["tokens_lost"][np.argsort(batch["unique_ids"])]
     assert lost.tolist() == [row.tokens_lost for row in wanted]
     if not tokenizer.in_graph:
-        with pytest.raises(ConfigError, match=r"JsonTokenizer: BPE, .* cannot be a part of"):
+        with pytest.raises(ConfigError, match=r"^the tokenizer of [^<]*\.json is no TensorFlow op"):
             tf.function(tokenizer, autograph=False)(tf.constant(["a"]))
         return
     first = tf.constant([e.text_a for e in examples])

@@ -123,9 +123,13 @@ def test_the_faster_form_and_how_to_ask_for_it():
 @pytest.mark.parametrize(
     ("seconds", "outcome", "advice"),
     [
-        ((0.1, 0.2), "pass", "xla is the faster one; it is the default, there is nothing to set"),
-        ((0.2, 0.1), "fail", "attention by pallas is not right here: keep to --attention xla"),
-        ((0.2, None), "pass", "attention by pallas does not run here: keep to --attention xla"),
+        ((0.1, 0.2), "pass", "xla is faster, and is the default: there is nothing to set"),
+        ((0.2, 0.1), "fail", "attention by pallas is wrong here: in extract keep --attention xla"),
+        (
+            (0.2, None),
+            "pass",
+            "attention by pallas does not run here: in extract keep --attention xla",
+        ),
     ],
 )
 def test_where_xla_stays(seconds, outcome, advice):

@@ -41,7 +41,7 @@ def rows_of_the_command(precision):
 @pytest.mark.usefixtures("one_device", "alone")
 def test_the_embedded_model_passes_in_float32(minilm_dir):
     rows, summary = rows_of_the_command("float32")
-    assert summary == "minilm on 1 CPU device(s), tensorflow runtime: 6 passed, 3 skipped"
+    assert summary == "minilm on the CPU, tensorflow runtime: 6 passed, 3 skipped"
     reasons = {
         "devices": "there is one device",
         "attention": "the Pallas kernel is for TPUs with the JAX runtime",
@@ -59,7 +59,7 @@ def test_the_embedded_model_passes_in_float32(minilm_dir):
 def test_the_embedded_model_passes_in_bfloat16(minilm_dir, monkeypatch):
     leave_checks(monkeypatch, "golden values", "reference", "batch")
     rows, summary = rows_of_the_command("bfloat16")
-    assert summary == "minilm on 1 CPU device(s), tensorflow runtime: 3 passed"
+    assert summary == "minilm on the CPU, tensorflow runtime: 3 passed"
     for outcome, measured, allowed, _ in rows.values():
         assert (outcome, allowed) == ("pass", ">= 0.999")
         assert TOLERANCES["bfloat16"].allows(float(measured))

@@ -15,6 +15,8 @@ import functools
 from typing import Any
 
 from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.encoder.attention.lanes import OTHER_ROW, Lanes
+from bert_features.encoder.attention.plain import Heads, Texts
 from bert_features.encoder.types import Tensor
 
 # Queries of one step of the grid, if a row has more.
@@ -24,81 +26,64 @@ _LONGEST = 1024
 # The query, key, value and output of one step may take this much; they are there twice, as the next
 # step's arrive while this one computes. A v5e allows a kernel 16 MiB of its VMEM by default.
 _STEP_BYTES = 4 << 20
-# The scores between rows that lie side by side, or texts of one row: their weights become 0.
-OTHER_ROW = -1e30
 # Keys and queries of packed rows are taken in blocks of this many, the lanes of a TPU's registers.
 _BLOCK = 128
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor,
-    scale: float,
-    segments: Tensor | None = None,
-    window: int | None = None,
-) -> Tensor:
-    """Scaled dot-product attention, as `lanes.attend`.
+class Pallas(Lanes):
+    """The form for TPUs by one kernel, which knows no nearness.
 
     Each step of the grid takes a row, or G rows that lie side by side, with some of the heads and
     up to 512 of the queries. Scores and softmax are float32; the factors of the second product have
-    the dtype of `value`.
-
-    Args:
-      query: [B, A, D, S], float32 or bfloat16.
-      key: the same shape and dtype.
-      value: the same shape and dtype.
-      bias: added to the scores of a key, float32 [B * G, S / G].
-      scale: factor of the scores.
-      segments: int32 [B, S], the texts of packed rows, see `config.packing`. Then `bias` is unused,
-        and blocks of keys are skipped where none has a text of the queries.
-      window: tokens to either side that a token attends to; by default all. In packed rows, blocks
-        beyond it are skipped too.
-
-    Returns:
-      [B, A, D, S] of the dtype of `query`.
+    the dtype of the values. Packed rows need no bias; there blocks of keys are skipped where none
+    has a text of the queries, or all are beyond the window.
     """
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
 
-    batch, heads, size, length = query.shape
-    if segments is None and length > _LONGEST and length % _BLOCK == 0:
-        segments = jnp.where(bias < 0, 0, 1)  # one text a row
-    queries = min(length, _QUERIES)
-    if segments is not None:
-        queries = length if length % _BLOCK else _BLOCK
-    together = _heads_together(heads, (3 * length + queries) * size * query.dtype.itemsize)
-    of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q))
-    of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
-    of_row = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
-    step, per_key, *spans = (
-        (functools.partial(_step, row=bias.shape[-1]), bias)
-        if segments is None
-        else (_packed_step, *_spans(segments, queries))
-    )
-    call = pl.pallas_call(
-        functools.partial(step, scale=scale, window=window),
-        out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=len(spans),
-            grid=(batch, heads // together, pl.cdiv(length, queries)),
-            in_specs=[of_row, of_queries, of_keys, of_keys],
-            out_specs=of_queries,
-        ),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
-        cost_estimate=pl.CostEstimate(
-            flops=4 * batch * heads * size * length**2,
-            transcendentals=batch * heads * length**2,
-            bytes_accessed=4 * query.size * query.dtype.itemsize + 4 * batch * length,
-        ),
-        name="attention",
-    )
-    # Of one dimension: scalars of three would be padded, and there is little memory for them.
-    spans = [jnp.reshape(x, -1) for x in spans]
-    return call(*spans, jnp.reshape(per_key, (batch, 1, length)), query, key, value)
+    def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:
+        """See `Lanes`; float32 or bfloat16, and a bias [B * G, S / G] of S tokens side by side."""
+        if texts.nearness is not None:
+            return super().context(heads, bias, texts)
+        import jax
+        import jax.numpy as jnp
+        from jax.experimental import pallas as pl
+        from jax.experimental.pallas import tpu as pltpu
+
+        query, segments = heads[0], texts.segments
+        batch, count, size, length = query.shape
+        if segments is None and length > _LONGEST and length % _BLOCK == 0:
+            segments = jnp.where(bias < 0, 0, 1)  # one text a row
+        queries = min(length, _QUERIES)
+        if segments is not None:
+            queries = length if length % _BLOCK else _BLOCK
+        together = _heads_together(count, (3 * length + queries) * size * query.dtype.itemsize)
+        of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q))
+        of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
+        of_row = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
+        step, per_key, *spans = (
+            (functools.partial(_step, row=bias.shape[-1]), bias)
+            if segments is None
+            else (_packed_step, *_spans(segments, queries))
+        )
+        call = pl.pallas_call(
+            functools.partial(step, scale=self.scale, window=self.window),
+            out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
+            grid_spec=pltpu.PrefetchScalarGridSpec(
+                num_scalar_prefetch=len(spans),
+                grid=(batch, count // together, pl.cdiv(length, queries)),
+                in_specs=[of_row, of_queries, of_keys, of_keys],
+                out_specs=of_queries,
+            ),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
+            cost_estimate=pl.CostEstimate(
+                flops=4 * batch * count * size * length**2,
+                transcendentals=batch * count * length**2,
+                bytes_accessed=4 * query.size * query.dtype.itemsize + 4 * batch * length,
+            ),
+            name="attention",
+        )
+        # Of one dimension: scalars of three would be padded, and there is little memory for them.
+        spans = [jnp.reshape(x, -1) for x in spans]
+        return call(*spans, jnp.reshape(per_key, (batch, 1, length)), *heads)
 
 
 def _heads_together(heads: int, bytes_of_one: int) -> int:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from bert_features import extract
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.extraction.planning import plan, suggest_buckets
+from bert_features.corpus.preview import plan, suggest_buckets
 
 pytestmark = pytest.mark.usefixtures("kept_steps")
 
@@ -24,6 +24,15 @@ def text(tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("\n".join(TEXTS) + "\n")
     return path
+
+
+def test_a_plan_takes_folders_globs_and_several_files(toy, text, tmp_path):
+    config = ExtractConfig(checkpoint=toy, layers=(-1,), do_lower_case=True)
+    (tmp_path / "more").mkdir()
+    for name in "ab":
+        (tmp_path / "more" / f"{name}.txt").write_text(text.read_text())
+    one, three = plan(config, text), plan(config, [f"{tmp_path}/more", f"{tmp_path}/i*.txt"])
+    assert (three.examples, three.tokens) == (3 * one.examples, 3 * one.tokens)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ Importing this imports no framework: `plan` does, after the checks that need non
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from bert_features.batches.bucketing import (
     plan_batches,
 )
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import OutputSpec
+from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
-from bert_features.config.outputs import ITEM_SIZES
+from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.extraction.checks import check_input_and_checkpoint, may_pack
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.losses import find_cures
@@ -169,28 +169,30 @@ def _occurring(counts: np.ndarray) -> list[list[int]]:
 
 def plan(
     config: ExtractConfig,
-    input_path: str | Path,
+    input_path: Inputs,
     *,
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """Finds out what `extract` would do with an input, without a step of the model.
+    """Finds out what `extract` would do with its inputs, without a step of the model.
 
     Args:
       config: the settings of the run.
-      input_path: the file to read, or `-` for standard input.
+      input_path: the file to read, or `-` for standard input; or several, globs and folders.
       progress: called from time to time with the number of examples read so far.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
     """
-    checkpoint = check_input_and_checkpoint(config, input_path)
+    inputs = find_inputs(input_path)
+    checkpoint = check_input_and_checkpoint(config, *inputs)
     import_tensorflow(config.runtime, config.device)
     from bert_features.extraction.assembly import WindowResults
     from bert_features.extraction.preparation import Preparation
 
     preparation = Preparation(config, checkpoint=checkpoint)
-    examples = read_examples(
-        input_path, config.input_settings(), encoding_errors=config.encoding_errors
+    examples = itertools.chain.from_iterable(
+        read_examples(path, config.input_settings(), encoding_errors=config.encoding_errors)
+        for path in inputs
     )
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
     result = Plan(

@@ -1,0 +1,98 @@
+"""Kinds of outputs: a class for each, and what holds for all.
+
+An output is made of the layers; of the attention in them; or, by the masked-LM head, of the
+likeliest pieces of each token, or of how likely each token or word of the text is.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from bert_features.config.kinds.attention import Attention
+from bert_features.config.kinds.base import OutputKind
+from bert_features.config.kinds.layers import Layers
+from bert_features.config.kinds.masked_lm import MaskedLM
+from bert_features.config.kinds.score import Score
+from bert_features.errors import ConfigError
+
+KINDS: dict[str, OutputKind] = {
+    kind.name: kind for kind in (Layers(), Attention(), MaskedLM(), Score())
+}
+
+
+# The type of the setting `kind`: a Literal of the names.
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(KINDS)]
+
+# Settings that change nothing where another setting has a value.
+_UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
+    "level": {
+        "token": ("special_tokens", "word_split"),
+        "word": ("special_tokens",),
+        "sequence": ("word_split",),
+    },
+    "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
+}
+
+
+def unused(output: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that change nothing for an output, each with the setting that is the reason."""
+    values = {"kind": "layers", "level": "token", **output}
+    kind = KINDS.get(values["kind"])
+    own = kind.settings if kind else frozenset[str]()
+    return {
+        name: reason
+        for reason, rows in _UNUSED.items()
+        for name in rows.get(values.get(reason) or "", ())
+    } | {name: "kind" for each in KINDS.values() for name in each.settings - own}
+
+
+def check_kind(output: Any) -> None:
+    """Refuses settings that the kind of an output does not have; raises ConfigError."""
+    fields = type(output).model_fields
+    kind = KINDS[output.kind]
+    for name, reason in unused(dict(output)).items():
+        # With the pooler, the layers are compared with the last one.
+        may_be_last = (name, reason) == ("layers", "pooling")
+        if name not in fields or may_be_last or getattr(output, name) == fields[name].default:
+            continue
+        owners = [each.name for each in KINDS.values() if name in each.settings]
+        if reason == "kind" and kind.name == fields["kind"].default:
+            cure = " or ".join(f"{{kind:'{owner}'}}" for owner in owners)
+            raise ConfigError.naming(f"{{{name}}} is for {cure}; pass that too")
+        raise ConfigError.naming(
+            f"{{{name}}} has no meaning for {{{reason}}} '{{received}}'; leave {{{name}}} out",
+            received=getattr(output, reason),
+        )
+    if output.level not in kind.levels:
+        raise ConfigError.naming(
+            "{level} is '{received}'; allowed for kind '{kind_}': {allowed}",
+            received=output.level,
+            kind_=output.kind,
+            allowed=", ".join(kind.levels),
+        )
+    kind.check(output)
+
+
+def check_kinds(outputs: Iterable[Any], place: str) -> None:
+    """Refuses outputs of other kinds where only vectors are possible; as `check_floats`."""
+    for output in outputs:
+        if not KINDS[output.kind].has_vectors:
+            allowed = " or ".join(repr(kind.name) for kind in KINDS.values() if kind.has_vectors)
+            raise ConfigError.naming(
+                "{kind} is '{received}', which {place} cannot have; allowed there: {allowed}",
+                received=output.kind,
+                place=place,
+                allowed=allowed,
+            )
+
+
+def needs(outputs: Iterable[Any], what: str) -> bool:
+    """Whether an output is computed from `attention`, or by the masked-LM `head`."""
+    return any(KINDS[output.kind].needs == what for output in outputs)
+
+
+def masks_rows(outputs: Iterable[Any]) -> bool:
+    """Whether each piece of a text is masked in a row of its own."""
+    return any(KINDS[output.kind].masks_rows for output in outputs)

@@ -1,0 +1,97 @@
+"""Kind `attention`: how much each token or word attends to each other, by head."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.features import OutputSpec
+from bert_features.config.kinds.base import OutputKind, numbered
+from bert_features.config.kinds.layers import check_small
+from bert_features.config.layers import expand_all, resolve_layers, split_layers
+from bert_features.config.poolings import Module
+from bert_features.config.settings import MAX_INT, describe_allowed, shown
+from bert_features.errors import ConfigError
+
+HeadEntry = Annotated[int, Field(strict=True, ge=0, le=MAX_INT)] | Literal["all", "mean", "max"]
+HeadsSetting = Annotated[tuple[HeadEntry, ...], BeforeValidator(split_layers)]
+
+
+class Attention(OutputKind):
+    """The weights of a layer's heads: a matrix for each text, or the row of [CLS] alone."""
+
+    name = "attention"
+    settings = frozenset(["layers", "heads", "pooling", "dtype"])
+    levels = ("token", "word")
+    poolings = ("none", "cls")  # all rows of the matrix, or that of [CLS]
+    needs = "attention"
+    can_pack = False
+    can_window = False  # the whole text is in one row
+
+    def check(self, output: Any) -> None:
+        """Refuses poolings and heads that attention does not have."""
+        if output.pooling not in (None, *self.poolings):
+            raise ConfigError.naming(
+                "{pooling} is {received}; allowed for kind 'attention': none, or cls, the row of "
+                "[CLS]",
+                received=shown(output.pooling),
+            )
+        heads = output.heads or ()
+        if len(set(heads)) != len(heads) or (len(heads) > 1 and {*map(type, heads)} != {int}):
+            raise ConfigError.naming(
+                "{heads} is {received}; allowed: {allowed}, each once",
+                received=list(heads),
+                allowed=describe_allowed(type(output).model_fields["heads"]),
+            )
+
+    def names(self, output: Any, num_layers: int) -> list[str]:
+        """A name for each layer."""
+        return numbered(output.name or "attention", num_layers)
+
+    def specs(
+        self,
+        output: Any,
+        config: BertConfig,
+        layers: Sequence[int | str],
+        dtype: str,
+        modules: tuple[Module, ...],
+    ) -> list[OutputSpec]:
+        """A feature of each layer."""
+        check_small(output, output.dtype or dtype)
+        entries = expand_all(output.layers or layers, config.num_hidden_layers)
+        states = resolve_layers(entries, config.num_hidden_layers)
+        if 0 in states:
+            raise ConfigError.naming(
+                "{layers} has 'embeddings', which have no attention; leave it out"
+            )
+        count = config.num_attention_heads
+        heads = output.heads or ("all",)
+        if heads == ("all",):
+            heads = tuple(range(count))
+        if bad := [head for head in heads if isinstance(head, int) and head >= count]:
+            raise ConfigError.naming(
+                "{heads} has {received}; allowed: 0 to {last}, as this checkpoint has {count} "
+                "heads",
+                received=bad[0],
+                last=count - 1,
+                count=count,
+            )
+        pooling = output.pooling or "none"
+        return [
+            OutputSpec(
+                name=name,
+                layers=(entry,),
+                states=(state,),
+                combine="none",
+                width=len(heads),
+                dtype=output.dtype or dtype,
+                level=output.level if pooling == "cls" else f"{output.level}_pair",
+                pooling=pooling,
+                kind=self.name,
+                heads=heads,
+            )
+            for name, entry, state in zip(
+                self.names(output, len(entries)), entries, states, strict=True
+            )
+        ]

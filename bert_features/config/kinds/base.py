@@ -1,0 +1,77 @@
+"""What a kind of output is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.features import OutputSpec
+from bert_features.config.poolings import Module
+
+
+class OutputKind(ABC):
+    """A kind of output: the settings that it takes, what it cannot do, and its features.
+
+    `encoder.kinds` computes it, and `extraction.kinds` says how its rows are put together.
+
+    Attributes:
+      name: its name in the setting `kind`.
+      settings: the settings of an output that it takes beside `name`, `kind` and `level`.
+      levels: the levels that it has.
+      poolings: the poolings that it has; None for those of its level, see `POOLINGS`.
+      needs: what it is computed from beside the layers: `attention`, or the masked-LM `head`.
+      has_vectors: whether its features are vectors, which may be compared, stored in a small dtype
+        and computed in a Keras layer.
+      masks_rows: whether each piece of a text is masked in a row of its own. Then no other output
+        can come from the same pass.
+      can_pack: whether texts may share a row.
+      can_window: whether a long text may be computed in windows.
+      may_lack: whether a row may have no value: NaN in files, null in JSON.
+      unserved: why the service does not have it, a part of a sentence; empty if it does.
+    """
+
+    name: ClassVar[str]
+    settings: ClassVar[frozenset[str]]
+    levels: ClassVar[tuple[str, ...]]
+    poolings: ClassVar[tuple[str, ...] | None] = None
+    needs: ClassVar[str] = ""
+    has_vectors: ClassVar[bool] = False
+    masks_rows: ClassVar[bool] = False
+    can_pack: ClassVar[bool] = True
+    can_window: ClassVar[bool] = True
+    may_lack: ClassVar[bool] = False
+    unserved: ClassVar[str] = ""
+
+    def check(self, output: Any) -> None:  # noqa: B027 - most kinds have nothing to add
+        """Refuses values of an `OutputConfig` that do not fit together; raises ConfigError."""
+
+    @abstractmethod
+    def names(self, output: Any, num_layers: int) -> list[str]:
+        """Names of the features of an `OutputConfig` with a number of layers."""
+
+    @abstractmethod
+    def specs(
+        self,
+        output: Any,
+        config: BertConfig,
+        layers: Sequence[int | str],
+        dtype: str,
+        modules: tuple[Module, ...],
+    ) -> list[OutputSpec]:
+        """The features of an `OutputConfig`, resolved against an architecture.
+
+        Args:
+          output: the output.
+          config: the architecture.
+          layers: LAYERS of outputs that have none.
+          dtype: dtype of outputs that have none.
+          modules: what the checkpoint does to each pooled vector.
+
+        Raises:
+          ConfigError: a setting does not fit the architecture.
+        """
+
+
+def numbered(name: str, count: int) -> list[str]:
+    """The name alone for one feature, else `NAME_0`, `NAME_1`, …"""
+    return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]

@@ -1,0 +1,137 @@
+"""Kind `layers`: vectors of the encoder's layers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.features import SMALL_DTYPES, OutputSpec
+from bert_features.config.kinds.base import OutputKind, numbered
+from bert_features.config.layers import check_weights, expand_all, resolve_layers
+from bert_features.config.poolings import DOUBLE_WIDTH, POOLINGS, DenseModule, Module, pooling_parts
+from bert_features.errors import ConfigError
+
+
+class Layers(OutputKind):
+    """Layers, each apart or combined, pooled to a token, a word or the sequence."""
+
+    name = "layers"
+    settings = frozenset(
+        [
+            "layers",
+            "combine",
+            "weights",
+            "pooling",
+            "special_tokens",
+            "normalize",
+            "dim",
+            "dtype",
+            "calibration",
+        ]
+    )
+    levels = ("token", "word", "sequence")
+    has_vectors = True
+
+    def names(self, output: Any, num_layers: int) -> list[str]:
+        """As the official script's for each layer apart, else `features`."""
+        apart = _stay_apart(output)
+        count = num_layers if apart else 1
+        if output.name is not None:
+            return numbered(output.name, count)
+        as_official = apart and (output.level == "token" or count > 1)
+        return [f"layer_output_{i}" for i in range(count)] if as_official else ["features"]
+
+    def specs(
+        self,
+        output: Any,
+        config: BertConfig,
+        layers: Sequence[int | str],
+        dtype: str,
+        modules: tuple[Module, ...],
+    ) -> list[OutputSpec]:
+        """A feature of each layer, or of the layers combined."""
+        dtype = output.dtype or dtype
+        check_small(output, dtype)
+        of_pooler = output.pooling == "pooler"
+        if of_pooler and not config.has_pooler:
+            raise ConfigError.naming(
+                "{pooling} 'pooler' is unavailable: an encoder of model_type {received} has no "
+                "pooler; choose another, such as 'cls' or 'mean'",
+                received=config.model_type,
+            )
+        entries = output.layers or ((-1,) if of_pooler else layers)
+        entries = expand_all(entries, config.num_hidden_layers)
+        states = resolve_layers(entries, config.num_hidden_layers)
+        if of_pooler and states != (config.num_hidden_layers,):
+            raise ConfigError.naming(
+                "{pooling} 'pooler' takes the last layer; {layers} is {received}, leave it out",
+                received=list(entries),
+            )
+        weights = output.weights or ()
+        if output.combine == "weighted":
+            check_weights(weights, entries)
+        groups = [(entries, states)]
+        if _stay_apart(output):
+            groups = [((entry,), (state,)) for entry, state in zip(entries, states, strict=True)]
+        common: dict[str, Any] = {
+            "combine": output.combine,
+            "weights": weights,
+            "level": output.level,
+            "pooling": output.pooling or POOLINGS[output.level][0],
+            "special_tokens": output.special_tokens,
+            "normalize": output.normalize,
+            "width": _width(output, config.hidden_size, len(groups[0][0]), modules),
+            "dtype": dtype,
+            "calibration": output.calibration,
+            "modules": modules,
+        }
+        names = self.names(output, len(entries))
+        return [
+            OutputSpec(name=name, layers=group, states=group_states, **common)
+            for name, (group, group_states) in zip(names, groups, strict=True)
+        ]
+
+
+def check_small(output: Any, dtype: str) -> None:
+    """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
+    if dtype in SMALL_DTYPES and output.level != "sequence":
+        # Attention has no vectors of texts.
+        cure = "pass {level:'sequence'}, or" if output.kind == Layers.name else "pass"
+        raise ConfigError.naming(
+            "{dtype} is '{received}', which only level 'sequence' allows; this output has level "
+            f"'{{own}}': {cure} a dtype of floats",
+            received=dtype,
+            own=output.level,
+        )
+    if output.calibration is not None and dtype != "int8":
+        raise ConfigError.naming(
+            "{calibration} is for dtype 'int8'; {dtype} is '{received}': leave {calibration} out",
+            received=dtype,
+        )
+
+
+def _stay_apart(output: Any) -> bool:
+    """Whether each layer becomes a feature of its own."""
+    return bool(output.combine == "none" and output.pooling != "pooler")
+
+
+def _width(output: Any, hidden_size: int, num_layers: int, modules: Sequence[Module]) -> int:
+    width = hidden_size * (num_layers if output.combine == "concat" else 1)
+    width *= sum(2 if part in DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
+    for module in modules:
+        if isinstance(module, DenseModule) and module.inputs != width:
+            raise ConfigError.naming(
+                "{pooling} 'auto' has a Dense module for {inputs} values, and this output has "
+                "{received} before it; leave {layers} and {combine} out",
+                inputs=module.inputs,
+                received=width,
+            )
+        if module != "normalize":
+            width = min(module, width) if isinstance(module, int) else module.outputs
+    if output.dim is not None and output.dim > width:
+        raise ConfigError.naming(
+            "{dim} is {received}; the vector has {width} values, take at most {width}",
+            received=output.dim,
+            width=width,
+        )
+    wanted: int = output.dim or width
+    return wanted

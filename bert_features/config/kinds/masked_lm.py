@@ -1,0 +1,59 @@
+"""Kind `masked_lm`: the likeliest pieces of each token, by the masked-LM head."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_features.config.bert_config import BertConfig
+from bert_features.config.features import OutputSpec
+from bert_features.config.kinds.base import OutputKind
+from bert_features.config.poolings import Module
+from bert_features.errors import ConfigError
+
+DEFAULT_TOP_K = 5
+
+
+class MaskedLM(OutputKind):
+    """The ids of the K likeliest pieces of each token, and their log-probabilities."""
+
+    name = "masked_lm"
+    settings = frozenset(["top_k"])
+    levels = ("token",)
+    needs = "head"
+
+    def names(self, output: Any, num_layers: int) -> list[str]:
+        """The log-probabilities, then the ids."""
+        name = output.name or self.name
+        return [name, f"{name}_ids"]
+
+    def specs(
+        self,
+        output: Any,
+        config: BertConfig,
+        layers: Sequence[int | str],
+        dtype: str,
+        modules: tuple[Module, ...],
+    ) -> list[OutputSpec]:
+        """Two features, float32 and int32."""
+        width = output.top_k or DEFAULT_TOP_K
+        if width > config.vocab_size:
+            raise ConfigError.naming(
+                "{top_k} is {received}; the vocabulary has {count} pieces",
+                received=width,
+                count=config.vocab_size,
+            )
+        return [
+            head_spec(self, output, config, name=name, dtype=dtype, width=width)
+            for name, dtype in zip(self.names(output, 1), ("float32", "int32"), strict=True)
+        ]
+
+
+def head_spec(kind: OutputKind, output: Any, config: BertConfig, **own: Any) -> OutputSpec:
+    """A feature that the masked-LM head computes from the last layer."""
+    return OutputSpec(
+        layers=(-1,),
+        combine="none",
+        level=output.level,
+        kind=kind.name,
+        states=(config.num_hidden_layers,),
+        **own,
+    )

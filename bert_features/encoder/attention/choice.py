@@ -1,0 +1,40 @@
+"""The form of attention for a block, on the device that a graph is traced for."""
+
+from collections.abc import Callable
+from typing import Any
+
+from bert_features.encoder.attention.banded import Banded, BandedLanes
+from bert_features.encoder.attention.by_head import ByHead
+from bert_features.encoder.attention.lanes import Lanes
+from bert_features.encoder.attention.pallas import Pallas
+from bert_features.encoder.attention.plain import Plain, Weighing
+from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder.types import Tensor
+
+# An attribute of `Forms` -> the form that it chooses; the first counts.
+_KINDS: dict[str, type[Plain]] = {"pallas": Pallas, "on_tpu": Lanes, "long_rows": ByHead}
+
+
+def choose_form(
+    heads: int,
+    head_size: int,
+    window: int | None,
+    length: int | None,
+    *,
+    drop: Callable[[Tensor], Tensor] | None = None,
+    shown: bool = False,
+) -> Plain:
+    """The fastest form for rows of a length, None where TensorFlow does not know it yet.
+
+    With dropout, or where the weights are `shown`, it is the one that keeps them.
+    """
+    block: dict[str, Any] = {"heads": heads, "head_size": head_size, "window": window, "drop": drop}
+    device = chosen_forms()
+    kind = next((form for name, form in _KINDS.items() if getattr(device, name)), Plain)
+    if shown or drop is not None:
+        kind = Weighing
+    # A token that sees itself alone, by a window of 0, has no block.
+    banded = window and (kind is ByHead if length is None else length > 4 * window)
+    if not banded or shown or kind is Pallas:
+        return kind(**block)
+    return BandedLanes(**block) if kind is Lanes else Banded(of_block=kind(**block), **block)

@@ -1,0 +1,72 @@
+"""What the device step computes for each kind of output."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bert_features.config.features import OutputSpec
+from bert_features.config.packing import TARGET_IDS
+from bert_features.encoder.attention.output import show_attention
+from bert_features.encoder.pooling import compute_outputs
+from bert_features.encoder.types import Tensor
+
+Predictions = dict[str, Tensor]
+# The masked-LM head: called with K, or None and ids of targets, see `MaskedLMHead.call`.
+Head = Callable[[int | None, Tensor | None], tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A batch and what the encoder made of it.
+
+    Attributes:
+      states: what `BertEncoder` returns.
+      batch: the inputs of the step, int32 [B, S] each.
+      attention: the weights of each wanted layer, [B, A, S, S].
+      special_ids: the ids of [CLS] and [SEP].
+      dense: weights of Dense modules by canonical name.
+      head: the masked-LM head; None if no output needs it.
+    """
+
+    states: Mapping[str, Any]
+    batch: Mapping[str, Tensor]
+    attention: Mapping[int, Tensor] = field(default_factory=dict)
+    special_ids: Sequence[int] = ()
+    dense: Mapping[str, Tensor] = field(default_factory=dict)
+    head: Head | None = None
+
+
+def _layers(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
+    return compute_outputs(
+        encoded.states, encoded.batch, outputs, encoded.special_ids, encoded.dense
+    )
+
+
+def _attention(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
+    return {
+        output.name: show_attention(encoded.attention[output.states[0]], encoded.batch, output)
+        for output in outputs
+    }
+
+
+def _masked_lm(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
+    assert encoded.head is not None
+    computed = {top_k: encoded.head(top_k, None) for top_k in {o.width for o in outputs}}
+    # Ids are int32 and come first.
+    return {o.name: computed[o.width][0 if o.dtype == "int32" else 1] for o in outputs}
+
+
+def _score(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
+    assert encoded.head is not None
+    (values,) = encoded.head(None, encoded.batch[TARGET_IDS])
+    return {output.name: values for output in outputs}
+
+
+# Name of a kind -> the function that computes all outputs of the kind: name -> tensor, shaped as
+# `DeviceStep.step` says.
+COMPUTE: dict[str, Callable[[Encoded, Sequence[OutputSpec]], Predictions]] = {
+    "layers": _layers,
+    "attention": _attention,
+    "masked_lm": _masked_lm,
+    "score": _score,
+}
