@@ -20,12 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     # Plain help: boxes cut option names at 80 columns, and rich reads [defaults] as markup.
     rich_markup_mode=None,
-    context_settings={
-        "max_content_width": 100,
-        "help_option_names": ["-h", "--help"],
-        # `--kind masked-lm` is `--kind masked_lm`, and `--batch_size` is `--batch-size`.
-        "token_normalize_func": lambda token: token.replace("_", "-"),
-    },
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+    # `--kind masked-lm` is `--kind masked_lm`, and `--batch_size` is `--batch-size`.
+    | {"token_normalize_func": lambda token: token.replace("_", "-")},
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 

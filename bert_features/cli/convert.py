@@ -17,7 +17,7 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 def convert(
     checkpoint: Annotated[
         str,
-        typer.Argument(metavar="IN", help="Checkpoint to convert: any value that extract takes."),
+        typer.Argument(metavar="IN", help="Checkpoint to convert: as for extract."),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
     to: Annotated[

@@ -24,9 +24,7 @@ _CASINGS = {True: "uncased", False: "cased", None: None}
 def inspect(
     checkpoint: Annotated[
         str,
-        typer.Argument(
-            metavar="CHECKPOINT", help="Checkpoint to show: any value that extract takes."
-        ),
+        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: as for extract."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:

@@ -27,8 +27,7 @@ def plan(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="Files of examples, folders of files, globs, or their addresses (gs://, s3://); - "
-            "reads standard input.",
+            help="Files of examples, folders, globs or addresses; - reads standard input.",
         ),
     ],
     settings: ExtractConfig,

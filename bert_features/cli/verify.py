@@ -41,9 +41,7 @@ def verify(
     settings: ExtractConfig,
     checkpoint: Annotated[
         str,
-        typer.Argument(
-            metavar="CHECKPOINT", help="Checkpoint to check with: any value that extract takes."
-        ),
+        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to check with: as for extract."),
     ] = "minilm",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],

@@ -230,14 +230,11 @@ class Settings(BaseModel):
         key = str(detail["loc"][0])
         if key not in cls.model_fields:
             hint = did_you_mean(key, {name: repr(name) for name in cls.model_fields}, count=1)
-            known = ", ".join(cls.model_fields)
-            if len(cls.model_fields) > _MAX_NAMES:
-                known = (
-                    ", ".join([*cls.model_fields][:_FEW]) + ", …; bert-features extract --help-all"
-                )
-            return ConfigError(
-                f"unknown setting {shown(key)}; {hint.strip() or 'allowed: ' + known}"
-            )
+            names = [*cls.model_fields]
+            if len(names) > _MAX_NAMES:
+                names[_FEW:] = ["…; bert-features extract --help-all lists all"]
+            known = hint.strip() or f"allowed: {', '.join(names)}"
+            return ConfigError(f"unknown setting {shown(key)}; {known}")
         received = values[key]
         received = list(received) if isinstance(received, tuple) else received
         allowed = describe_allowed(cls.model_fields[key])

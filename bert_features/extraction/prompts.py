@@ -52,8 +52,8 @@ class Prompts:
             return self.named[given]
         if given.replace("-", "_").isidentifier():
             raise ConfigError.naming(
-                "{prompt} is '{received}', and {name} has no prompt of this name (its prompts: "
-                "{known}); a prompt that is a text, not a name, ends with a space",
+                "{prompt} is '{received}', which is not a prompt of {name} (it has: {known}); "
+                "name one of these, or end a text of your own with a space",
                 received=given,
                 name=self._checkpoint,
                 known=self._known,

@@ -51,10 +51,9 @@ class FeatureView:
 
     @property
     def layers(self) -> list[int | str]:
-        """The layer of each feature that is a single layer, in order, as the run was asked for it.
+        """Which layer each of `layer_output_0`, … is, or another feature of a single layer.
 
-        For `layer_output_0`, `layer_output_1`, … it says which layer each is: [-1, -2], a number of
-        a block or the word `embeddings`.
+        As the run was asked for them: numbers of blocks, and `embeddings`.
         """
         kinds = ("layers", "attention")
         return [f.layers[0] for f in self.features if f.kind in kinds and len(f.layers) == 1]

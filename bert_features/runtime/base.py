@@ -80,21 +80,18 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
             received=device,
             allowed=", ".join(get_args(Device)),
         )
-    reasons: dict[str, str] = {}
+    reasons: list[str] = []
     for kind in _KINDS if device == "auto" else [device]:
         found = find(kind)
         if not isinstance(found, str):
-            return kind, found, _join({k: why for k, why in reasons.items() if why != ABSENT})
-        reasons[kind] = found
+            return kind, found, "; ".join(reasons)
+        if found != ABSENT or device != "auto":
+            reasons.append(f"no {kind.upper()}: {found}")
     # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
     remedy = "unset JAX_PLATFORMS"
     if device != "auto":
         remedy = "pass {device:'auto'} to take what is here"
-    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons=_join(reasons))
-
-
-def _join(reasons: Mapping[str, str]) -> str:
-    return "; ".join(f"no {kind.upper()}: {reason}" for kind, reason in reasons.items())
+    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons="; ".join(reasons))
 
 
 @dataclass(frozen=True)

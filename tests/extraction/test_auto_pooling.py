@@ -203,7 +203,7 @@ def test_a_word_that_names_no_prompt_is_refused_before_tensorflow(folder, tmp_pa
     write_settings(folder, prompts={"document": "the "})
     (tmp_path / "in.txt").write_text("a\n")
     config = ExtractConfig.of({"checkpoint": str(folder), **AUTO, "prompt": "documents"})
-    with pytest.raises(ConfigError, match=r"prompt is 'documents', .* of .*toy are: 'document';"):
+    with pytest.raises(ConfigError, match=r"'documents', .* of .*toy \(it has: 'document'\);"):
         check_input_and_checkpoint(config, tmp_path / "in.txt")
 
 

@@ -114,8 +114,8 @@ def test_the_faster_form_and_how_to_ask_for_it():
     assert _speeds(report((128, (0.016384, 0.032768)), (512, (0.032768, 0.016384)))) == [
         "tokens/s by form of attention:",
         "length        xla     pallas\n   128  1,000,000    500,000\n   512    500,000  1,000,000",
-        "pallas is faster for rows of 512 tokens, up to 2.00 times: pass --attention pallas for "
-        "them",
+        "pallas is faster for rows of 512 tokens, up to 2.00 times: pass --attention pallas to "
+        "extract for them",
         "",
     ]
 
@@ -128,7 +128,7 @@ def test_the_faster_form_and_how_to_ask_for_it():
         (
             (0.2, None),
             "pass",
-            "attention by pallas does not run here: in extract keep --attention xla",
+            "attention by pallas does not run here: in extract keep",
         ),
     ],
 )
