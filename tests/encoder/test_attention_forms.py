@@ -49,7 +49,7 @@ LENGTHS = {
 @functools.cache
 def made(window):
     """The config and the weights of two layers: all, then a window; with None MPNet's biases."""
-    settings = {"num_hidden_layers": 2, "max_position_embeddings": 200}
+    settings = {"num_hidden_layers": 2, "max_position_embeddings": 260}
     if window is not None:
         settings |= {"local_attention": 2 * window, "global_attn_every_n_layers": 2}
     config = families.checkpoint("mpnet" if window is None else "modernbert").config
@@ -74,9 +74,9 @@ def cut(window, length):
 
 
 def packed(window, length):
-    """Rows of texts side by side: one fills its row, one token has neighbours, one row is empty."""
+    """Rows of texts: one fills its row, one token has neighbours, two rows are empty."""
     first = max(length // 3, 1)
-    rows = [[length], [first, 1, length - first - 1] if length > first + 1 else [1], []]
+    rows = [[length], [first, 1, length - first - 1] if length > first + 1 else [1], [], []]
     batch, texts = packed_batch(rows, length, made(window)[0].vocab_size)
     batch["input_type_ids"][:] = 0
     del batch["word_indices"]
