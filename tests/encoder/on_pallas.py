@@ -21,9 +21,11 @@ from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
 from bert_features.runtime.jax import shared_out, traced_for_jax
 from tests import families
+from tests.encoder import test_attention_forms as forms
 from tests.encoder.test_pallas_attention import (
     CONFIG,
     DEVICES,
+    EDGES,
     FAMILIES,
     LENGTHS,
     PACKED,
@@ -37,10 +39,10 @@ from tests.toy import random_weights
 def main():
     folder = Path(sys.argv[1])
     pallas.pallas_call = functools.partial(pallas.pallas_call, interpret=True)
-    for precision, forms in LENGTHS.items():
+    for precision, kinds in LENGTHS.items():
         encoder = BertEncoder(CONFIG, dtype=precision, initializer="zeros")
         encoder.load_weights_dict(random_weights(CONFIG))
-        for attention, lengths in forms.items():
+        for attention, lengths in kinds.items():
             for length in lengths:
                 states = compute(encoder, attention, dict(np.load(folder / f"{length}.npz")))
                 np.save(folder / f"{attention}-{precision}-{length}.npy", states)
@@ -52,19 +54,24 @@ def main():
     for kind in WINDOWED:  # by ModernBERT, the last of the families
         batch, _ = windowed(kind)
         np.save(folder / f"windowed-{kind}.npy", compute(encoder, "pallas", batch))
+    for name, window, kind, length in EDGES:
+        batch, _ = forms.BATCHES[kind](window, length)
+        device, _, attention = name.partition(" ")
+        states = compute(forms.encoder_of(window), attention or "xla", batch, device)
+        np.save(folder / f"edges-{name}-{window}-{kind}-{length}.npy", states)
     for name, case in PACKED.items():
         batch = dict(np.load(folder / f"{name}.npz"))
         np.savez(folder / f"{name}-outputs.npz", **compute_packed(batch, **case))
 
 
-def compute(encoder, attention, batch):
-    """The states of a batch, float32 [K, B, S, H], in a form for TPUs."""
+def compute(encoder, attention, batch, device="tpu"):
+    """The states of a batch, float32 [K, B, S, H], in a form for a device."""
 
     def step(weights, batch):
         encoded, _ = encoder.stateless_call(weights, [], batch)
         return dict(enumerate(EncoderOutputs.from_dict(encoded).states))
 
-    states = on_all(step, encoder.trainable_variables, batch, "tpu", attention)
+    states = on_all(step, encoder.trainable_variables, batch, device, attention)
     return np.stack([states[i] for i in range(len(states))])
 
 

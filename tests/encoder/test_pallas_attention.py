@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.encoder.attention.pallas import _heads_together, _spans
 from bert_features.errors import ConfigError
 from bert_features.runtime.start import make_runtime
 from tests import families
+from tests.encoder import test_attention_forms as forms
 from tests.packed import OUTPUTS, assert_as_alone, packed_batch
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import random_batch, random_weights
@@ -70,6 +70,21 @@ FAMILIES = [
 # Rows of ModernBERT that take several blocks of the kernel, of which a window skips some: packed
 # rows, and rows of one text that are too long for all their keys at once.
 WINDOWED = {"packed": LONG_ROWS, "whole": [[1152], [700]]}
+# Edges of test_attention_forms: form, tokens to either side, kind of batch, length of rows. Packed
+# rows of 256 tokens are two blocks of the kernel; a window reaches from one into the other by half
+# a block, or by a token more than one.
+EDGES = [
+    ("gpu", 4, "padded", 17),
+    ("gpu", 4, "packed", 6),
+    ("tpu", 4, "padded", 6),
+    ("tpu", 4, "packed", 17),
+    ("tpu", 40, "padded", 129),
+    ("tpu", None, "packed", 129),
+    ("tpu pallas", 4, "padded", 6),
+    ("tpu pallas", 4, "packed", 17),
+    ("tpu pallas", 64, "packed", 256),
+    ("tpu pallas", 129, "packed", 256),
+]
 
 
 def windowed(kind):
@@ -173,21 +188,35 @@ def test_windows_skip_blocks_of_keys(computed, kind):
 
 
 @needs_jax
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "window", "kind", "length"), EDGES)
+def test_every_text_is_as_alone(computed, form, window, kind, length):
+    batch, texts = forms.BATCHES[kind](window, length)
+    states = np.load(computed / f"edges-{form}-{window}-{kind}-{length}.npy")
+    forms.assert_states(window, batch, texts, states)
+
+
+@needs_jax
 def test_blocks_of_keys_that_no_text_of_the_queries_has():
     """Tokens 0 to 99 are text 1, up to 139 text 2, up to 383 text 3; then two texts and padding."""
     segments = np.repeat([1, 2, 3], [100, 40, 244])[None]
     other = np.repeat([1, 2, 0], [256, 64, 64])[None]
+    from bert_features.encoder.attention.pallas import _spans
+
     texts, spans = _spans(np.concatenate([segments, other]), 128)
     assert spans.tolist() == [[[0, 0, 1], [2, 3, 3]], [[0, 0, 2], [2, 2, 3]]]
     assert (np.diff(texts, axis=1) >= 0).all()
 
 
+@needs_jax
 @pytest.mark.parametrize(
     ("heads", "bytes_of_one", "together"),
     [(12, 4 * 64 * 512 * 2, 12), (12, 4 * 64 * 512 * 4, 6), (7, 1 << 20, 1), (2, 5 << 20, 1)],
 )
 def test_the_heads_of_one_step(heads, bytes_of_one, together):
     """As many as 4 MiB hold, in equal shares."""
+    from bert_features.encoder.attention.pallas import _heads_together
+
     assert _heads_together(heads, bytes_of_one) == together
 
 

@@ -33,16 +33,16 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *oth
     their transposition would take. Rows without padding, as those of texts that are cut, need no
     pass over the scores for mask and scale.
     """
-    by_head = _traced_by_head(chosen_forms())
+    by_head, heads = _traced_by_head(chosen_forms()), (query, key, value)
     if len(mask.shape) > 2:
-        return by_head(query, key, value, mask, *others)
+        return by_head(heads, mask, *others)
     import tensorflow as tf
 
     scale, *rest = others
     return tf.cond(
         tf.reduce_all(mask > 0),
-        lambda: by_head(query * ops.cast(scale, query.dtype), key, value, None, 1.0, *rest),
-        lambda: by_head(query, key, value, mask, *others),
+        lambda: by_head((query * ops.cast(scale, query.dtype), key, value), None, 1.0, *rest),
+        lambda: by_head(heads, mask, *others),
     )
 
 
@@ -56,23 +56,19 @@ def _traced_by_head(forms: Forms) -> Callable[..., Tensor]:
 
 
 def _attend_by_head(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    nearness: Tensor | None = None,
+    heads: Heads, mask: Tensor | None, scale: float, nearness: Tensor | None = None
 ) -> Tensor:
     if mask is not None and not chosen_forms().narrow:
         # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the
         # scores. With AVX2 alone the fused product is slower than the three operations.
-        query, key, value = (ops.expand_dims(x, 2) for x in (query, key, value))
-    heads = zip(*(ops.unstack(x, x.shape[0]) for x in (query, key, value)), strict=True)
-    count = query.shape[0]
+        heads = [ops.expand_dims(x, 2) for x in heads]
+    count = heads[0].shape[0]
     of_heads = [None] * count if nearness is None else ops.unstack(nearness, count)
     contexts = [
-        ops.matmul(attention_weights(q, k, mask, scale, near), v)
-        for (q, k, v), near in zip(heads, of_heads, strict=True)
+        ops.matmul(attention_weights(query, key, mask, scale, near), value)
+        for query, key, value, near in zip(
+            *(ops.unstack(x, count) for x in heads), of_heads, strict=True
+        )
     ]
     context = ops.concatenate(contexts, axis=-1)
     return context if len(context.shape) == 3 else ops.squeeze(context, 1)

@@ -6,13 +6,9 @@ from typing import Any
 from bert_features.encoder.attention.banded import Banded, BandedLanes
 from bert_features.encoder.attention.by_head import ByHead
 from bert_features.encoder.attention.lanes import Lanes
-from bert_features.encoder.attention.pallas import Pallas
 from bert_features.encoder.attention.plain import Plain, Weighing
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.types import Tensor
-
-# An attribute of `Forms` -> the form that it chooses; the first counts.
-_KINDS: dict[str, type[Plain]] = {"pallas": Pallas, "on_tpu": Lanes, "long_rows": ByHead}
 
 
 def choose_form(
@@ -30,11 +26,15 @@ def choose_form(
     """
     block: dict[str, Any] = {"heads": heads, "head_size": head_size, "window": window, "drop": drop}
     device = chosen_forms()
-    kind = next((form for name, form in _KINDS.items() if getattr(device, name)), Plain)
+    kind: type[Plain] = Lanes if device.on_tpu else ByHead if device.long_rows else Plain
     if shown or drop is not None:
         kind = Weighing
+    elif device.pallas:
+        from bert_features.encoder.attention.pallas import Pallas  # which needs JAX
+
+        return Pallas(**block)
     # A token that sees itself alone, by a window of 0, has no block.
     banded = window and (kind is ByHead if length is None else length > 4 * window)
-    if not banded or shown or kind is Pallas:
+    if not banded or shown:
         return kind(**block)
     return BandedLanes(**block) if kind is Lanes else Banded(of_block=kind(**block), **block)

@@ -14,6 +14,11 @@ of the grid; `P` heads of one step; `T` tokens of a block, `N` blocks of a packe
 import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
 from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.encoder.attention.lanes import OTHER_ROW, Lanes
 from bert_features.encoder.attention.plain import Heads, Texts
@@ -38,16 +43,10 @@ class Pallas(Lanes):
     the dtype of the values. Packed rows need no bias; there blocks of keys are skipped where none
     has a text of the queries, or all are beyond the window.
     """
-
     def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:
         """See `Lanes`; float32 or bfloat16, and a bias [B * G, S / G] of S tokens side by side."""
         if texts.nearness is not None:
             return super().context(heads, bias, texts)
-        import jax
-        import jax.numpy as jnp
-        from jax.experimental import pallas as pl
-        from jax.experimental.pallas import tpu as pltpu
-
         query, segments = heads[0], texts.segments
         batch, count, size, length = query.shape
         if segments is None and length > _LONGEST and length % _BLOCK == 0:
@@ -97,10 +96,6 @@ def _step(
     row: int, window: int | None,
 ) -> None:  # fmt: skip
     """One step of the grid: bias [1, K]; query, output [P, D, Q]; key, value [P, D, K]."""
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental import pallas as pl
-
     heads, _, queries = query_ref.shape
     keys = key_ref.shape[-1]
     first = pl.program_id(2) * queries
@@ -131,8 +126,6 @@ def _spans(segments: Tensor, block: int) -> tuple[Tensor, Tensor]:
     int32 [B, S], ascending, with 0 for the padding at the end -> float32 [B, S], ascending to the
     end; and int32 [B, 2, N], the first of these blocks for each block of queries, and the end.
     """
-    import jax.numpy as jnp
-
     texts = jnp.where(segments > 0, segments, MAX_SEGMENTS + 1)
     first, last = texts[:, ::block], texts[:, block - 1 :: block]  # [B, N]
     start = jnp.sum(last[:, None, :] < first[:, :, None], axis=-1, dtype="int32")
@@ -149,10 +142,6 @@ def _packed_step(
     What is known of the keys seen so far is corrected when a higher score comes, as in
     FlashAttention.
     """
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental import pallas as pl
-
     heads, size, block = query_ref.shape
     row, number = pl.program_id(0), pl.program_id(2)
     text = text_ref[:, _block(number, block)]  # [1, Q]
@@ -195,24 +184,16 @@ def _packed_step(
 
 def _places(keys: int, queries: int, axis: int) -> Any:
     """int32 [keys, queries]: the place of each key, or along axis 1 that of each query."""
-    import jax
-    import jax.numpy as jnp
-
     return jax.lax.broadcasted_iota(jnp.int32, (keys, queries), axis)
 
 
 def _block(number: Any, block: int) -> Any:
     """The places of one block of tokens."""
-    from jax.experimental import pallas as pl
-
     return pl.ds(pl.multiple_of(number * block, block), block)
 
 
 def _product(x: Any, y: Any, axis: int) -> Any:
     """The float32 product of two matrices over dimension `axis` of x and the first of y."""
-    import jax
-    import jax.numpy as jnp
-
     # A wish for more precision than the factors have is an error in a kernel.
     exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
     return jax.lax.dot_general(
