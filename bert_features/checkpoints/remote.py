@@ -4,7 +4,7 @@ The cache holds, for the address of a checkpoint:
   remote/HASH/NAME/    the files, and in `.source.json` which version of each was copied
   remote/HASH.lock     held by the one process that copies; empty
 A copy is used as long as the store still has the same versions of the same files. (fsspec's own
-`filecache` has neither a lock nor files that appear whole or not at all.)
+`filecache` has no lock, and takes a file that was cut on its way for a whole one.)
 """
 
 import hashlib

@@ -113,7 +113,7 @@ class ServeSettings:
     @property
     def is_loopback(self) -> bool:
         """Whether it listens for programs of this machine alone."""
-        with contextlib.suppress(OSError, ValueError):  # `serving.port` refuses unknown names
+        with contextlib.suppress(OSError, ValueError):  # `serving.run` refuses unknown names
             host = self.host if ":" in self.host else socket.gethostbyname(self.host)
             return ipaddress.ip_address(host).is_loopback
         return False

@@ -23,9 +23,9 @@ from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import (
     BEGINNING_BYTES,
     FINISHED,
-    MANIFESTS,
+    MANIFEST,
     Manifest,
-    find_manifest,
+    has_manifest,
     is_beginning,
 )
 
@@ -51,26 +51,25 @@ def check_folder(folder: Location) -> None:
     with storage_errors(f"read {folder}", advice=_KEPT):
         names = store.names() - HOLDING_FILES
         # A run that was killed before it had a manifest may have left hidden folders beside it.
-        hidden = tuple(f".{name}." for name in MANIFESTS)
-        others = sorted(name for name in names if not name.startswith(hidden))
-    manifest = next((name for name in MANIFESTS if name in others), None)
-    if others and not (manifest and _is_ours(store, manifest, others)):
+        others = sorted(name for name in names if not name.startswith(f".{MANIFEST}."))
+        has_begun = has_manifest(folder)
+    if others and not (has_begun and _is_ours(store, others)):
         raise OutputError(
             f"{folder} holds other files ({name_some(others)}); name a file in it, a "
             "new folder or an empty one"
         )
 
 
-def _is_ours(store: Store, manifest: str, names: Iterable[str]) -> bool:
-    """Whether a manifest is one of this package; a damaged one is if only shards are beside it."""
-    with storage_errors(f"read {store.location(manifest)}", advice=_KEPT):
-        text = store.read(manifest)
+def _is_ours(store: Store, names: Iterable[str]) -> bool:
+    """Whether the manifest is of this package; a damaged one is if only shards are beside it."""
+    with storage_errors(f"read {store.location(MANIFEST)}", advice=_KEPT):
+        text = store.read(MANIFEST)
     if is_beginning(text[:BEGINNING_BYTES]):
         return True
     with contextlib.suppress(ValueError):
         json.loads(text)
         return False
-    known = {manifest, FINISHED}
+    known = {MANIFEST, FINISHED}
     return all(name in known or _is_shard(name) for name in names)
 
 
@@ -98,9 +97,9 @@ def tidy(folder: Location) -> None:
 
 
 def _leftovers(folder: Location) -> list[Path]:
-    """The shards and manifests beside which there are hidden folders."""
+    """The shards and the manifest beside which there are hidden folders."""
     found = find_leftovers(folder) if isinstance(folder, Path) else set()
-    return [path for path in found if path.name in MANIFESTS or _is_shard(path.name)]
+    return [path for path in found if path.name == MANIFEST or _is_shard(path.name)]
 
 
 def empty(folder: Location) -> None:
@@ -110,8 +109,7 @@ def empty(folder: Location) -> None:
     """
     store = open_store(folder)
     with storage_errors(f"remove the files of {folder}", advice="some of them may be gone"):
-        begun = find_manifest(folder)
-        if begun is None:
+        if not has_manifest(folder):
             return
         store.remove(FINISHED)
         count = None
@@ -120,4 +118,4 @@ def empty(folder: Location) -> None:
             count = len(manifest.shards)
             replace(manifest, finished=None).write()
         store.remove(*(name for name in store.names() if _is_shard(name, count)))
-        store.remove(begun)
+        store.remove(MANIFEST)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from bert_features.errors import OutputError
 from bert_features.files import Location, open_store, storage_errors
 from bert_features.files.locks import is_locked, take_lock
-from bert_features.formats.manifest import FINISHED, find_manifest
+from bert_features.formats.manifest import FINISHED, has_manifest
 
 _LOCK, _HOLDER = ".lock", ".running"
 HOLDING_FILES = frozenset({_LOCK, _HOLDER})
@@ -84,7 +84,7 @@ def holding(folder: Location, processes: int = 1) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             (folder / _HOLDER).unlink()
-        has_begun = find_manifest(folder) is not None
+        has_begun = has_manifest(folder)
         with contextlib.suppress(OSError):
             if not (has_begun and (folder / FINISHED).exists()):
                 (folder / _LOCK).unlink()

@@ -11,7 +11,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, printable
 from bert_features.files import connect, is_url, local_path
 from bert_features.files.store import in_parallel
-from bert_features.formats.manifest import BEGINNING_BYTES, MANIFESTS, is_beginning
+from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
 from bert_features.readers.contents import features_error
 from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
@@ -135,7 +135,7 @@ def _local_files(name: str, folders: bool) -> list[str]:
     if not (folders and path.is_dir()):
         return [name]
     # Not a pipe, which would wait for a writer.
-    for manifest in filter(Path.is_file, (path / each for each in MANIFESTS)):
+    if (manifest := path / MANIFEST).is_file():
         with contextlib.suppress(OSError), manifest.open("rb") as file:
             _check_no_features(name, file.read(BEGINNING_BYTES))
     with reading(name), os.scandir(path) as entries:
@@ -159,10 +159,9 @@ def _remote_files(name: str, folders: bool) -> list[str]:
             return _sorted(files, f"no file matches {name}; check the pattern and the bucket")
         if not (folders and filesystem.isdir(path)):
             return [name]
-        for manifest in MANIFESTS:
-            with contextlib.suppress(FileNotFoundError):
-                place = f"{path.rstrip('/')}/{manifest}"
-                _check_no_features(name, filesystem.cat_file(place, start=0, end=BEGINNING_BYTES))
+        with contextlib.suppress(FileNotFoundError):
+            place = f"{path.rstrip('/')}/{MANIFEST}"
+            _check_no_features(name, filesystem.cat_file(place, start=0, end=BEGINNING_BYTES))
         files = _addresses(name, path, filesystem.ls(path, detail=True))
     return _sorted(files, _no_files(name))
 

@@ -39,7 +39,7 @@ from bert_features.formats.manifest import (
     MANIFEST,
     FinishedEntry,
     Manifest,
-    find_manifest,
+    has_manifest,
 )
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
@@ -134,7 +134,7 @@ class FolderRun:
 
     def _has_begun(self) -> bool:
         with storage_errors(f"read {self._folder}", advice="nothing was changed"):
-            return find_manifest(self._folder) is not None
+            return has_manifest(self._folder)
 
     def _compute(self, state: "_State", is_new: bool, place: StorePlace | None) -> None:
         """Computes what is left to do."""

@@ -20,7 +20,7 @@ from bert_features.formats.manifest import (
     FinishedEntry,
     InputEntry,
     Manifest,
-    find_manifest,
+    has_manifest,
 )
 from bert_features.formats.shard_files import find_missing
 
@@ -84,7 +84,7 @@ def read_status(folder: Location) -> Status:
     """
     holder = find_holder(folder)
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
-        has_begun = find_manifest(folder) is not None
+        has_begun = has_manifest(folder)
     if not has_begun:
         if holder is not None:
             return Status(folder, "running", holder)

@@ -37,7 +37,7 @@ from bert_features.files import (
     storage_errors,
 )
 from bert_features.formats import check_output, output_format, output_targets
-from bert_features.formats.manifest import find_manifest
+from bert_features.formats.manifest import has_manifest
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.opening import is_stream, name_of
 
@@ -241,7 +241,7 @@ def is_folder(output: str | Path) -> bool:
         return True
     if is_url(output):
         with storage_errors(f"write {output}", advice="nothing was written"):
-            return find_manifest(locate(output)) is not None
+            return has_manifest(locate(output))
     return os.path.isdir(local_path(output))  # noqa: PTH112
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 _SUFFIX = ".features"
-_EARLIER = "*.sqlite"  # the files of earlier versions
 _CRC_BYTES = 4
 # SQLite's limit of the parameters of a statement was 999 for long.
 _MAX_PARAMETERS = 900
@@ -113,8 +112,6 @@ class FeatureStore:
         self.accepts = self._reads = True
         # A connection that reads cannot begin to write while another process does.
         self._lock = threading.Lock()
-        if place.lasting and any(place.folder.glob(_EARLIER)):
-            self._say("files %s of an earlier version are not used", place.folder / _EARLIER)
         with self._tolerating():
             self._database = self._open()
         self._notice_limit()

@@ -18,7 +18,7 @@ from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
 from bert_features.formats.folder import FeatureFolder
-from bert_features.formats.manifest import MANIFESTS
+from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
 from bert_features.formats.small_vectors import as_floats
@@ -167,9 +167,9 @@ def folder_of(path: str | Path) -> Location | None:
     if isinstance(place, Path):
         if os.path.isdir(place):  # noqa: PTH112 - may be too long a name
             return place
-        return place.parent if place.name in MANIFESTS else None
+        return place.parent if place.name == MANIFEST else None
     folder, _, name = place.rpartition("/")
-    if name in MANIFESTS:
+    if name == MANIFEST:
         return folder
     is_file = not str(path).endswith("/") and PurePosixPath(name).suffix.lower() in SUFFIXES
     return None if is_file else place

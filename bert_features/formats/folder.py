@@ -13,7 +13,7 @@ from bert_features.errors import OutputError
 from bert_features.files import Location, name_of, open_store, storage_errors
 from bert_features.formats.columns import find_parts
 from bert_features.formats.headers import Header
-from bert_features.formats.manifest import MANIFEST, MANIFESTS, FinishedEntry, Manifest
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 from bert_features.formats.shard_files import (
@@ -192,7 +192,8 @@ def _names_in(folder: Location) -> set[str]:
     """The names in a folder; raises OutputError if it cannot be listed, or has no manifest."""
     with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
         names = open_store(folder).names()
-    if names.isdisjoint(MANIFESTS):
+        is_ours = has_manifest(folder)
+    if not is_ours:
         raise OutputError(
             f"cannot read {folder}: Is a directory, without the {MANIFEST} of a features folder; "
             "pass a features file, or the folder that a run wrote"

@@ -35,8 +35,8 @@ class Header(NamedTuple):
       features: the features of each record, in order.
       id_type: whether ids are `int` or `str`.
       records: number of records; None where the file does not record it.
-      is_whole: whether the metadata has its checksum; None in files of earlier versions, which have
-        none.
+      is_whole: whether the metadata has its checksum; None where another program
+        wrote the file again, as from `to_arrow`, and in files of version 0.1.0.
     """
 
     metadata: dict[str, Any]

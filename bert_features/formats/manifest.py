@@ -6,6 +6,7 @@ own in the hidden folder `.finished`; so finishing a shard costs the same in a f
 ten thousand. When all are finished, their records move into the manifest.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,8 +24,7 @@ from bert_features.formats.headers import parse_ranges
 
 # Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
 MANIFEST = "_manifest.json"
-# By either name; folders of earlier versions have the second, and keep it.
-MANIFESTS = (MANIFEST, "manifest.json")
+_MANIFEST_0_1 = "manifest.json"  # of version 0.1.0
 FINISHED = ".finished"
 MANIFEST_VERSION: Final = 1
 _KEPT = "finished shards are kept"
@@ -92,7 +92,7 @@ class FinishedEntry(_Entry):
       crc32c: the CRC-32C of that file.
       sidecar_crc32c: the same of its sidecar; None where there is none.
       ends_crc32c: the CRC-32C of the first and last 64 KiB of the features file, which a reader
-        compares before it reads; None in folders of earlier versions.
+        compares before it reads.
       texts_crc32c: the checksum of its texts; None in folders of earlier versions.
       seconds: how long it took.
       counts: totals by the names of `extraction.counts.Counts`.
@@ -101,7 +101,7 @@ class FinishedEntry(_Entry):
     bytes: _Count
     crc32c: _Checksum
     sidecar_crc32c: _Checksum | None
-    ends_crc32c: _Checksum | None = None
+    ends_crc32c: _Checksum
     texts_crc32c: _Checksum | None = None
     seconds: Annotated[float, Field(ge=0, le=_MANY_SECONDS)]
     counts: dict[str, _Count]
@@ -140,9 +140,8 @@ class Manifest:
         store = open_store(folder)
         path = store.location(MANIFEST)
         try:
-            name = find_manifest(folder) or MANIFEST
-            path = store.location(name)
-            text = store.read(name)
+            has_manifest(folder)
+            text = store.read(MANIFEST)
         except OSError as error:
             raise OutputError(f"cannot read {path}: {error.strerror}") from error
         try:
@@ -184,9 +183,7 @@ class Manifest:
     def write(self) -> None:
         """Puts the manifest in the folder; with an OutputError what was there is as before."""
         text = TypeAdapter(Manifest).dump_json(self, indent=1, exclude={"folder"})
-        with storage_errors(f"write {self.folder}", advice=_KEPT):
-            name = find_manifest(self.folder) or MANIFEST
-        self.store.write(name, text.decode() + "\n")
+        self.store.write(MANIFEST, text.decode() + "\n")
 
     @property
     def records(self) -> int:
@@ -225,9 +222,18 @@ class Manifest:
             yield shard, _read_record(store.location(_record(shard)), texts)
 
 
-def find_manifest(folder: Location) -> str | None:
-    """The name of the manifest that a folder has; None if it has none."""
-    return next(filter(open_store(folder).exists, MANIFESTS), None)
+def has_manifest(folder: Location) -> bool:
+    """Whether a folder has a manifest; raises OutputError if version 0.1.0 wrote it."""
+    store = open_store(folder)
+    if store.exists(MANIFEST):
+        return True
+    with contextlib.suppress(OSError):
+        if is_beginning(store.read(_MANIFEST_0_1)[:BEGINNING_BYTES]):
+            raise OutputError(
+                f"cannot use {folder}: version 0.1.0 of bert_features wrote it; use that version, "
+                "or extract again into another folder"
+            )
+    return False
 
 
 _FINISHED = TypeAdapter(FinishedEntry)

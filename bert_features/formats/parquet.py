@@ -2,8 +2,7 @@
 
 The metadata is JSON in the file's schema metadata, under the key `bert_features`.
 
-Every page has the CRC-32 of its bytes, which readers may compare; this one does. Files of earlier
-versions have other checksums as well, under `bert_features_checksums`.
+Every page has the CRC-32 of its bytes, which readers may compare; this one does.
 
 The pages of features are our own, the other columns and the footer pyarrow's. It writes the ids,
 tokens and words to a small file in memory; their pages move into ours. It also writes the footer of

@@ -85,7 +85,7 @@ def fetched(store: Store, name: str, entry: FinishedEntry) -> Iterator[Path]:
         if path != store.location(name):
             for part, crc32c in parts.items():
                 _check_bytes(store, part, path.with_name(part), crc32c)
-        elif entry.ends_crc32c is not None:
+        else:
             with _reading(store, name):
                 _, found = checksum_of_ends(path)
             if found != entry.ends_crc32c:

@@ -5,8 +5,6 @@ sidecar has, under `features_file`, what tells its features file from another: `
 and `ends_crc32c`, the CRC-32C of the first and the last 64 KiB (of the whole file, if it is not
 larger than both). A reader compares them each time it opens the file. `crc32c`, the CRC-32C of the
 whole file, is compared when the file is verified.
-
-Sidecars of earlier versions may lack `features_file`, or have more in it.
 """
 
 import json
@@ -19,8 +17,6 @@ from bert_features.files import real_target
 from bert_features.files.checksums import as_hex, checksum, checksum_of_ends
 
 _FILE = "features_file"
-# What sidecars of earlier versions may have beside the metadata.
-_EARLIER = "replaces"
 
 
 class ChecksummedFile:
@@ -64,11 +60,11 @@ class Sidecar(NamedTuple):
 
     Attributes:
       metadata: the metadata that the writer left, and `records`.
-      crc32c: the checksum of the features file; None in files of earlier versions.
+      crc32c: the checksum of the features file.
     """
 
     metadata: dict[str, Any]
-    crc32c: str | None = None
+    crc32c: str
 
 
 def read(path: Path) -> Sidecar | None:
@@ -82,13 +78,11 @@ def read(path: Path) -> Sidecar | None:
         content = json.loads(sidecar.read_bytes())
     except FileNotFoundError:
         return None
-    recorded, _ = content.pop(_FILE, None), content.pop(_EARLIER, None)
-    if recorded is None:
-        return Sidecar(content)
+    recorded = content.pop(_FILE)
     ends = _ends(path)
     if not ends.items() <= recorded.items():
         raise _mismatch(path, sidecar, ends["bytes"], recorded["bytes"])
-    return Sidecar(content, recorded.get("crc32c"))
+    return Sidecar(content, recorded["crc32c"])
 
 
 def make(content: dict[str, Any], written: ChecksummedFile, at: Path) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import reprlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from bert_features import __version__
+from bert_features.config.features import ITEM_SIZES, SMALL_DTYPES
 from bert_features.errors import BertFeaturesError
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
@@ -25,7 +26,6 @@ from bert_features.serving.failures import (
 )
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE
-from bert_features.serving.openapi import state_limits
 from bert_features.serving.page_files import page_routes
 from bert_features.serving.service import Answer, Service
 
@@ -54,7 +54,7 @@ def make_app(service: Service) -> Guard:
     _add_state(app, service)
     app.router.routes.extend(page_routes())
     _add_failures(app)
-    state_limits(app, service, [*_models(service)])
+    _state_limits(app, service, _models(service))
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     return Guard(app, service, paths)
 
@@ -293,3 +293,35 @@ def _explain(error: RequestValidationError) -> RequestError:
     return RequestError(
         "invalid_request", f"{place} is {received}; allowed: {whole}{allowed}", place
     )
+
+
+def _state_limits(app: FastAPI, service: Service, models: Iterable[str]) -> None:
+    """Adds limits and allowed values to the page of an application that has all its paths."""
+    schemas = app.openapi()["components"]["schemas"]
+    fields = {name: schema.get("properties", {}) for name, schema in schemas.items()}
+    features, embeddings = fields["FeaturesRequest"], fields["EmbeddingsRequest"]
+    limits, outputs = service.settings.limits, list(service.catalog.outputs)
+    for field in (features["texts"], features["pairs"], features["words"], embeddings["input"]):
+        _forms(field)["array"]["maxItems"] = limits.texts
+        for text in _strings(field):
+            text["maxLength"] = limits.body_bytes
+    names = _forms(features["outputs"])["array"]
+    names.update(maxItems=len(outputs), uniqueItems=True)
+    names["items"]["enum"] = outputs
+    embeddings["model"]["enum"] = [*models]
+    widths = [spec.width for spec in service.catalog.vectors().values()]
+    _forms(embeddings["dimensions"])["integer"]["maximum"] = max(widths, default=1)
+    fields["Problem"]["type"]["enum"] = [*STATUSES]
+    fields["Feature"]["dtype"]["enum"] = sorted(ITEM_SIZES.keys() - SMALL_DTYPES)
+
+
+def _forms(field: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The forms that a field may have, by type."""
+    return {form["type"]: form for form in field["anyOf"]}
+
+
+def _strings(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schema, and what is in it, as far as it is of strings."""
+    inner = [*schema.get("anyOf", []), *filter(None, [schema.get("items")])]
+    own = [schema] if schema.get("type") == "string" else []
+    return own + [found for part in inner for found in _strings(part)]

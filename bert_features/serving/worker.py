@@ -1,5 +1,6 @@
 """Worker: a process of the service, which loads the model and answers requests."""
 
+import faulthandler
 import logging
 import multiprocessing
 import os
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("bert_features.serve")
 
-# The files of a process that listens, and of one that could not load the model.
-LISTENS, FAILED = ".listens", ".failed"
-# Not 3, for which uvicorn ends every worker.
-_START_FAILED = 1
+# The suffix of the file of a process that listens, and the file with the error of a failed start.
+LISTENS, FAILURE = ".listens", "failure"
+# An event loop that stands still for longer, or for longer than requests have at the end.
+STILL_SECONDS = 60
+_MORE_SECONDS = 5
+# The exit status for which uvicorn ends every worker, and one for which it starts another.
+_END_ALL, _TRY_AGAIN = 3, 1
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
 # Up to so many cores each kernel has one thread: 1.2 times as many texts, and a long text alone
 # takes 1.3 times as long (scripts/benchmarking/diary.md). With more cores it would take longer yet.
 _FEW_CORES = 2
@@ -60,7 +65,7 @@ class Worker:
 
     Attributes:
       config: see `catalog.config_to_serve`.
-      folder: where processes leave their metrics, whether they listen, and why they failed.
+      folder: where processes leave their metrics, their numbers and why they failed.
     """
 
     config: ExtractConfig
@@ -70,41 +75,69 @@ class Worker:
     set_up_logging: Callable[[], None]
 
     def __call__(self) -> "Guard":
-        """Loads the model; without success the process ends, and leaves the error in the folder."""
+        """Loads the model; without success the process ends, and the first ones leave the error."""
         claim_process()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process decides
+        # uvicorn's handlers would wait until the model is loaded.
+        handlers = {number: signal.signal(number, signal.SIG_DFL) for number in _ENDINGS}
         self.set_up_logging()
         silence_uvicorn()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self.folder)  # before it is imported
+        replaces = False
         try:
-            self._take_share()
+            replaces = self._take_share()
             self._app = load_app(self.config, self.settings)
         except Exception as error:
-            self._file(FAILED).write_bytes(pickle.dumps(_portable(error)))
-            sys.exit(_START_FAILED)
+            failure = _portable(error)
+            if replaces:
+                logger.warning("a process of the service does not start: %s", failure)
+                sys.exit(_TRY_AGAIN)
+            (self.folder / FAILURE).write_bytes(pickle.dumps(failure))
+            sys.exit(_END_ALL)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         return self._app
 
     async def tick(self) -> None:
-        """Notes that this process listens; uvicorn calls it once a second."""
-        self._file(LISTENS).touch()
+        """Notes that this process listens; uvicorn calls it once a second.
+
+        A process whose event loop stands still writes its stack to stderr and ends: uvicorn's ping
+        is answered by another thread.
+        """
+        still = max(STILL_SECONDS, self.settings.drain_seconds + _MORE_SECONDS)
+        faulthandler.dump_traceback_later(still, exit=True, file=2)
+        (self.folder / f"{self._number}{LISTENS}").touch()
         stop_if_dead(self._app)
 
-    def _take_share(self) -> None:
-        """Takes a share that no other process has; the kernel frees it when this process ends."""
+    def _take_share(self) -> bool:
+        """Takes a share that no other process has; the kernel frees it when this process ends.
+
+        Returns whether a process that has ended had it.
+        """
         for number, share in enumerate(self.shares):
             self._lock = FileLock(self.folder / f"{number}.lock")
             try:
                 self._lock.acquire(blocking=False)
             except Timeout:
                 continue
+            self._number = number
             os.environ.update(share.environment)
             if share.cores is not None:
                 limit_cores(max(cores() // len(self.shares), 1))
-            return
+            return self._follow()
         raise DeviceError("every process of the service is there already")
 
-    def _file(self, suffix: str) -> Path:
-        return self.folder / f"{os.getpid()}{suffix}"
+    def _follow(self) -> bool:
+        """Notes who has the share; clears up after the process that had it, if there was one."""
+        from prometheus_client.multiprocess import mark_process_dead
+
+        before = list(self.folder.glob(f"{self._number}.had-by-*"))
+        for file in before:
+            logger.warning("a process of the service has ended; another one replaces it")
+            mark_process_dead(file.name.rpartition("-")[2], self.folder)
+            file.unlink()
+        (self.folder / f"{self._number}.had-by-{os.getpid()}").touch()
+        return bool(before)
 
 
 def silence_uvicorn() -> None:

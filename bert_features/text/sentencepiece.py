@@ -1,6 +1,6 @@
 """SentencePieceTokenizer: ALBERT's and XLM-R's tokenizers, as a TensorFlow graph and for Python.
 
-Shape legend: `B` texts, `P` pieces of all of them, `V` pieces of the model.
+Shape legend: `B` texts, `C` characters and `P` pieces of all of them, `V` pieces of the model.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import tensorflow_text as tf_text
 
 from bert_features.errors import check_process
 from bert_features.text import unicode_tables
-from bert_features.text.albert_text import prepare
+from bert_features.text.normalization import Characters, decompose, look_up, with_final_sigmas
 from bert_features.text.offsets import characters_at, make_pieces
 from bert_features.text.sentencepiece_model import SentencePieceModel
 from bert_features.text.tokenizer import Pieces, Tokenizer
@@ -116,7 +116,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _prepare(self, decoded: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """ALBERT's texts, string [B], and where their characters come from in `decoded`, int32."""
-        characters = prepare(
+        characters = _albert_characters(
             decoded, do_lower_case=self.do_lower_case, keep_accents=self._keep_accents
         )
         rows = tf.RaggedTensor.from_value_rowids(
@@ -145,3 +145,32 @@ class SentencePieceTokenizer(Tokenizer):
                 named = [part for part in (*parts, ",") if part]
                 made[piece] = [self.vocab.get(part, self.frame.unknown_id) for part in named]
         return tf.ragged.constant(made, tf.int32, row_splits_dtype=tf.int64)
+
+
+def _albert_characters(
+    decoded: tf.RaggedTensor, *, do_lower_case: bool, keep_accents: bool = False
+) -> Characters:
+    """The characters that SentencePiece gets of texts, int32 ragged [B, characters].
+
+    As `preprocess_text` of google-research/albert's tokenization.py: single blanks between words,
+    compatibility decomposition (NFKD) without combining marks, unless accents are kept; lower case.
+    """
+    characters = _single_blanks(Characters.of(decoded), decoded.row_starts())
+    if not keep_accents:
+        # The order of marks, which NFKD also changes, does not matter: they all go.
+        characters, _ = decompose(characters, unicode_tables.decompositions("plain"))
+    if do_lower_case:
+        characters = with_final_sigmas(characters)
+        characters, _ = decompose(characters, unicode_tables.decompositions("accented"))
+    return characters
+
+
+def _single_blanks(characters: Characters, row_starts: tf.Tensor) -> Characters:
+    """The characters with one blank between two words, and none around a text."""
+    rows = characters.rows
+    blank = look_up(unicode_tables.table("white_space"), characters.codes) != 0
+    words = tf.cumsum(tf.cast(~blank, tf.int32), exclusive=True)
+    started = words > tf.gather(words, tf.gather(row_starts, rows))
+    ends = tf.concat([~blank[1:] & (rows[1:] == rows[:-1]), tf.zeros_like(blank[:1])], axis=0)
+    codes = tf.where(blank, ord(" "), characters.codes)
+    return characters._replace(codes=codes).keep(~blank | (started & ends))

@@ -4,21 +4,32 @@ import os
 
 import pytest
 
+from bert_features.cli.settings import as_option
 from bert_features.config.config_files import preset_names, read_config
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 
 
 def test_the_presets_are_these():
-    assert preset_names() == [
-        "bert-base-cased",
-        "bert-base-chinese",
-        "bert-base-multilingual-cased",
-        "bert-base-uncased",
-        "bert-large-uncased",
-        "minilm",
-        "pogiatzis",
-    ]
+    assert preset_names() == ["pogiatzis"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("minilm", "--checkpoint minilm"),
+        ("bert-base-cased", "--checkpoint cased_L-12_H-768_A-12 --cased"),
+        ("bert-base-chinese", "--checkpoint chinese_L-12_H-768_A-12 --uncased"),
+        ("bert-base-multilingual-cased", "--checkpoint multi_cased_L-12_H-768_A-12 --cased"),
+        ("bert-base-uncased", "--checkpoint uncased_L-12_H-768_A-12 --uncased"),
+        ("bert-large-uncased", "--checkpoint uncased_L-24_H-1024_A-16 --uncased"),
+    ],
+)
+def test_names_of_a_checkpoint_alone_say_what_to_pass(name, options):
+    with pytest.raises(ConfigError) as caught:
+        ExtractConfig.load(name)
+    message = caught.value.spelled(as_option)
+    assert message == f"there is no config {name} any more; pass {options}"
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -28,8 +39,6 @@ def test_every_preset_loads_and_says_what_it_is_for(name):
     comment = read_config(name)[1].split("\n\n")[0]
     assert all(line.startswith("#") for line in comment.splitlines())
     assert comment.count(f"--config {name}\n") == 1
-    cased = config.checkpoint.startswith(("cased", "multi_cased"))
-    assert config.do_lower_case is (None if config.checkpoint == "minilm" else not cased)
 
 
 def test_the_tutorials_settings():
@@ -40,9 +49,10 @@ def test_the_tutorials_settings():
 def test_a_file_of_that_name_comes_first_and_a_folder_does_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pogiatzis").write_text("batch_size = 8\n")
-    (tmp_path / "minilm").mkdir()
     assert ExtractConfig.load("pogiatzis").batch_size == 8
-    assert ExtractConfig.load("minilm").combine == "none"
+    (tmp_path / "pogiatzis").unlink()
+    (tmp_path / "pogiatzis").mkdir()
+    assert ExtractConfig.load("pogiatzis").combine == "sum"
 
 
 def test_a_pipe_is_read():
@@ -57,8 +67,8 @@ def test_a_pipe_is_read():
     ("name", "reason"),
     [
         ("nowhere.toml", "there is no such file"),
-        ("folder/minilm", "there is no such file"),
-        ("../presets/minilm", "there is no such file"),
+        ("folder/pogiatzis", "there is no such file"),
+        ("../presets/pogiatzis", "there is no such file"),
         ("", "it is a folder"),
         ("folder", "it is a folder"),
     ],
@@ -66,5 +76,5 @@ def test_a_pipe_is_read():
 def test_what_is_neither_is_refused_with_the_names(name, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match=f"config {name}: {reason}; pass .*: bert-base-cased, "):
+    with pytest.raises(ConfigError, match=f"config {name}: {reason}; pass .*: pogiatzis$"):
         ExtractConfig.load(name)

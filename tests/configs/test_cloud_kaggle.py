@@ -15,7 +15,6 @@ from types import ModuleType
 import pytest
 import typer
 
-from bert_features import ExtractConfig
 from bert_features.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +49,7 @@ def test_the_command_line_accepts_the_call(notebook: ModuleType, tmp_path: Path)
     assert given["inputs"] == [str(code / "a.jsonl"), str(code / "b.txt")]
     assert given["output"] == f"{tmp_path}/features/"
     assert (given["runtime"], given["device"]) == ("jax", "tpu")
-    assert ExtractConfig.load(given["config"]).checkpoint
+    assert given["checkpoint"] == "bert-base-uncased"
 
 
 def test_its_files_agree() -> None:

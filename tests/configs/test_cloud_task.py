@@ -58,14 +58,12 @@ def test_a_tpu_of_several_hosts_is_refused(home: Path) -> None:
 
 def test_the_call_of_the_task_writes_features(home: Path, toy: str) -> None:
     """The command line itself takes the call, on a CPU: there is no TPU to run on."""
-    config = home / "settings.toml"
-    config.write_text(f'checkpoint = "{toy}"\nlayers = [-1]\n')
-    ran = run_task(home, CONFIG=str(config))
+    ran = run_task(home, CHECKPOINT=toy)
     assert ran.returncode == 0, ran.stderr
     call = shlex.split((home / "call").read_text())
     assert call[call.index("--runtime") :] == ["--runtime", "jax", "--device", "tpu"]
     here = {"jax": "tensorflow", "tpu": "cpu"}
-    result = CliRunner().invoke(app, [here.get(word, word) for word in call])
+    result = CliRunner().invoke(app, [*(here.get(word, word) for word in call), "--layers=-1"])
     assert result.exit_code == 0, result.output
     assert len(read_features(home / "bucket" / "features")) == 1
 

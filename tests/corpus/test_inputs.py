@@ -8,7 +8,7 @@ import pytest
 from bert_features.corpus import inputs
 from bert_features.corpus.inputs import find_inputs, look_up, look_up_all, name_some
 from bert_features.errors import InputError
-from bert_features.formats.manifest import MANIFESTS
+from bert_features.formats.manifest import MANIFEST
 from tests.s3_server import BUSY
 
 
@@ -113,11 +113,10 @@ def test_what_is_refused(here, bucket, inputs, message):
         find_inputs(inputs)
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_features_are_no_texts(tmp_path, object_store, name):
-    manifest = tmp_path / name
+def test_features_are_no_texts(tmp_path, object_store):
+    manifest = tmp_path / MANIFEST
     manifest.write_text('{"manifest_version": 1')
-    object_store.files[f"bucket/run/{name}"] = manifest.read_bytes()
+    object_store.files[f"bucket/run/{MANIFEST}"] = manifest.read_bytes()
     for folder in (tmp_path, "toy://bucket/run"):
         with pytest.raises(InputError, match=r"holds the features of a run, not texts; name the "):
             find_inputs(folder)
@@ -127,8 +126,8 @@ def test_features_are_no_texts(tmp_path, object_store, name):
 
 def test_a_pipe_is_no_manifest(tmp_path):
     (tmp_path / "a.txt").write_text("a b\n")
-    os.mkfifo(tmp_path / "manifest.json")  # opening it would wait for a writer
-    assert find_inputs(tmp_path) == (f"{tmp_path}/a.txt", f"{tmp_path}/manifest.json")
+    os.mkfifo(tmp_path / MANIFEST)  # opening it would wait for a writer
+    assert find_inputs(tmp_path) == (f"{tmp_path}/{MANIFEST}", f"{tmp_path}/a.txt")
 
 
 def test_addresses_are_looked_up_several_at_a_time(monkeypatch):

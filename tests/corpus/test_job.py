@@ -52,19 +52,20 @@ def test_the_manifest_says_what_was_run(config, texts, tmp_path):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_folder_of_an_earlier_version_is_used_as_it_is(config, texts, tmp_path):
-    extract(config(), texts, f"{tmp_path}/whole/")
+def test_a_folder_of_version_0_1_0_is_refused_as_it_is(config, texts, tmp_path):
     out = tmp_path / "out"
     extract_until(13, config(), texts, f"{out}/")
     (out / "_manifest.json").rename(out / "manifest.json")
-    assert read_status(out).finished_shards == 2
-    extract(config(), texts, f"{out}/")
-    (out / "part-00001-of-00004.parquet").unlink()
-    repair(out)
-    assert (shards_of(out), read_status(out).is_whole) == (shards_of(tmp_path / "whole"), True)
-    assert {path.name for path in out.iterdir()} == {"manifest.json", *shards_of(out)}
-    extract(config(layers=(-1,)), texts, f"{out}/", overwrite=True)
-    assert {path.name for path in out.iterdir()} == {"_manifest.json", *shards_of(out)}
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    for refuse in (
+        lambda: extract(config(), texts, f"{out}/"),
+        lambda: extract(config(), texts, f"{out}/", overwrite=True),
+        lambda: read_status(out),
+        lambda: repair(out),
+    ):
+        with pytest.raises(OutputError, match=r"version 0\.1\.0 of bert_features wrote it"):
+            refuse()
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
 def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog, monkeypatch):

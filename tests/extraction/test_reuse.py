@@ -238,14 +238,6 @@ def test_a_cache_file_that_does_not_say_its_identity_is_not_used(tmp_path, caplo
     assert "is not usable (it is not of this model and these settings)" in caplog.text
 
 
-def test_a_cache_of_an_earlier_version_is_not_used(run, tmp_path, caplog):
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / f"{'0' * 32}.sqlite").write_text("anything")
-    counts, *_ = run(cache=str(tmp_path / "cache"))
-    assert counts.examples_from_cache == 0
-    assert "*.sqlite of an earlier version are not used" in caplog.text
-
-
 @pytest.mark.slow
 def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path, caplog):
     expected = run(uniform_batches=True)

@@ -11,6 +11,7 @@ import pytest
 
 from bert_features.config.poolings import Level
 from bert_features.errors import OutputError
+from bert_features.files.checksums import checksum_of_ends, checksum_of_file
 from bert_features.formats import (
     FORMATS,
     SUFFIXES,
@@ -108,12 +109,13 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def make_sidecar_old(path: Path) -> None:
-    """Makes the sidecar of a file that of an earlier version, which knew no checksums."""
+def fit_sidecar(path: Path) -> None:
+    """Gives the sidecar of a file that was changed the checksums of its bytes."""
     sidecar = path.with_name(f"{path.name}.metadata.json")
     content = json.loads(sidecar.read_text())
-    del content["features_file"], content["metadata_crc32c"]
-    sidecar.write_text(json.dumps(content))
+    size, ends = checksum_of_ends(path)
+    found = {"bytes": size, "ends_crc32c": ends, "crc32c": checksum_of_file(path)}
+    sidecar.write_text(json.dumps(content | {"features_file": found}))
 
 
 def expected_records(

@@ -25,7 +25,7 @@ from bert_features.formats import (
     read_features,
 )
 from bert_features.formats.folder import MAX_OPEN
-from bert_features.formats.manifest import MANIFEST, MANIFESTS, Manifest
+from bert_features.formats.manifest import MANIFEST, Manifest
 from bert_features.formats.sidecar import sidecar_path
 from tests.formats.feature_files import (
     EVERYTHING,
@@ -130,17 +130,19 @@ def test_other_programs_read_the_folder_as_a_table(tmp_path: Path) -> None:
     assert pyarrow.dataset.dataset(tmp_path / "arrow", format="arrow").count_rows() == 6
 
 
-def test_a_folder_of_an_earlier_version_has_another_name_for_its_manifest(tmp_path: Path) -> None:
+def test_a_folder_of_version_0_1_0_had_another_name_for_its_manifest(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     manifest = write_many(folder, "parquet", 2)
-    earlier = (folder / MANIFEST).rename(folder / MANIFESTS[1])
-    for path in (folder, earlier):
-        assert read_features(path).ids.tolist() == [0, 1, 2, 3]
-    manifest.write()  # it keeps its name
-    assert not (folder / MANIFEST).exists()
-    assert Manifest.read(folder) == manifest
-    (folder / MANIFEST).write_bytes(earlier.read_bytes())
+    earlier = (folder / MANIFEST).rename(folder / "manifest.json")
+    for refuse in (read_features, Manifest.read):
+        with pytest.raises(OutputError) as caught:
+            refuse(folder)
+        message = "use that version, or extract again into another folder"
+        assert str(caught.value) == (
+            f"cannot use {folder}: version 0.1.0 of bert_features wrote it; {message}"
+        )
     earlier.write_text("of another program")
+    manifest.write()
     assert Manifest.read(folder) == manifest
 
 
@@ -414,23 +416,6 @@ def test_shards_that_change_places_are_found_when_they_are_read(
     message = rf"cannot read {manifest.path(1)}: its first or last 64 KiB are not those that th"
     with pytest.raises(OutputError, match=message):
         folder[1]
-
-
-@two_formats
-def test_verify_finds_them_in_a_folder_of_an_earlier_version(tmp_path: Path, format: str) -> None:
-    batches = [make_batch(ONE, [1], first_id=i) for i in range(3)]  # the same values
-    manifest = write_folder(tmp_path / "folder", format, ONE, *batches)
-    assert manifest.finished is not None
-    before = [entry.model_copy(update={"ends_crc32c": None}) for entry in manifest.finished]
-    dataclasses.replace(manifest, finished=tuple(before)).write()
-    exchange_shards(manifest, 1, 2)
-    folder = read_features(manifest.folder)
-    assert [record.unique_id for record in folder] == [0, 2, 1]
-    message = (
-        rf"cannot read {manifest.path(1)}: its bytes have the CRC-32C \w{{8}}, and the manifest"
-    )
-    with pytest.raises(OutputError, match=message):
-        folder.verify()
 
 
 @pytest.mark.parametrize("format", sorted(SIDECARS))

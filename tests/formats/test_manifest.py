@@ -19,7 +19,12 @@ from tests.formats.feature_folders import make_manifest
 
 def entry(number: int) -> FinishedEntry:
     return FinishedEntry(
-        bytes=100 + number, crc32c="89abcdef", sidecar_crc32c=None, seconds=0.5, counts={"lines": 3}
+        bytes=100 + number,
+        crc32c="89abcdef",
+        sidecar_crc32c=None,
+        ends_crc32c="01234567",
+        seconds=0.5,
+        counts={"lines": 3},
     )
 
 

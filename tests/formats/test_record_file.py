@@ -19,8 +19,8 @@ from tests.formats.feature_files import (
     SUFFIX,
     assert_all_same,
     expected_records,
+    fit_sidecar,
     make_batch,
-    make_sidecar_old,
     read_all,
     write,
 )
@@ -36,7 +36,7 @@ def test_records_far_away_are_not_read(tmp_path: Path, format: str) -> None:
     middle = int(offsets[2] + offsets[3]) // 2
     content[middle] = ord("\\") if format == "jsonl" else content[middle] ^ 1
     path.write_bytes(content)
-    make_sidecar_old(path)  # else a change of such a small file is noticed as it is opened
+    fit_sidecar(path)  # else a change of such a small file is noticed as it is opened
 
     file = read_features(path)
     expected = list(expected_records(format, batch, features=EVERYTHING))
@@ -74,6 +74,6 @@ def test_a_file_cut_between_two_records(tmp_path: Path, format: str) -> None:
     write(whole, format, ONE, batch, batch)
     write(half, format, ONE, batch)
     whole.write_bytes(half.read_bytes())
-    make_sidecar_old(whole)
+    fit_sidecar(whole)
     with pytest.raises(OutputError, match="holds 2 records where 4 were written"):
         read_all(whole, format)

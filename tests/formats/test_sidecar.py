@@ -98,16 +98,3 @@ def test_a_file_that_is_no_sidecar_is_kept(tmp_path: Path, format: str, text: st
         with pytest.raises(OutputError, match=r"metadata\.json exists; pass overwrite=True"):
             refuse()
     assert sidecar_of(tmp_path / "f").read_text() == text
-
-
-@sidecar_formats
-def test_a_sidecar_of_an_earlier_version_that_replaces_another(tmp_path: Path, format: str) -> None:
-    """It also has what belonged to the file before."""
-    path = tmp_path / "f"
-    write_run(path, format, 1)
-    content = json.loads(sidecar_of(path).read_text())
-    older = {"features_file": {"bytes": 1, "ends_crc32c": "0"}, "sidecar": None}
-    sidecar_of(path).write_text(json.dumps(content | {"replaces": older}))
-    with read_features(path, format=format) as file:
-        assert file.metadata["run"] == 1
-        assert file.verify() == ()

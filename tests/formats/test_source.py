@@ -17,8 +17,8 @@ from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
     assert_refused,
+    fit_sidecar,
     make_batch,
-    make_sidecar_old,
     read_all,
     write,
 )
@@ -41,7 +41,7 @@ def test_a_file_that_was_cut_short(tmp_path: Path, format: str, left: float) -> 
     path.write_bytes(content[: -1 if left == -1 else int(len(content) * left)])
     if format in SIDECARS:
         assert_refused(path, format)
-        make_sidecar_old(path)  # without the size of the file
+        fit_sidecar(path)  # without the size of the file
     if format == "jsonl" and left == -1:
         read_all(path, format)  # only the last line's end is gone: nothing is lost
     else:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Settings that come with the package (docs/command_line.md).
-CONFIG = "bert-base-uncased"
+# A published name or an address (docs/checkpoints.md).
+CHECKPOINT = "bert-base-uncased"
 RESULT = "USERNAME/bert-features-result"
 # A secret of the notebook with an API token, if its own token may not write datasets.
 SECRET = "KAGGLE_API_TOKEN"
@@ -36,8 +36,8 @@ def extract(programs: Path, code: Path, output: Path) -> None:
     texts = sorted(f for f in code.iterdir() if f.suffix != ".whl" and f.name != "constraints.txt")
     subprocess.run([programs / "bert-features", "doctor"], check=False)  # for the log
     command = [programs / "bert-features", "extract", *texts, "--output", f"{output}/"]
-    settings = ["--config", CONFIG, "--format", "parquet", "--runtime", "jax", "--device", "tpu"]
-    subprocess.run([*command, *settings], check=True)
+    settings = ["--checkpoint", CHECKPOINT, "--format", "parquet"]
+    subprocess.run([*command, *settings, "--runtime", "jax", "--device", "tpu"], check=True)
 
 
 def publish(programs: Path, output: Path, scratch: Path) -> bool:
