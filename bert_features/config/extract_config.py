@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import read_config
-from bert_features.config.input_format import FormatName, InputFormat, LineBytes
+from bert_features.config.input_format import Delimiter, FormatName, InputFormat, LineBytes
 from bert_features.config.kinds import Kind
 from bert_features.config.output_specs import OutputSpec, output_names, plan_outputs
 from bert_features.config.outputs import (
@@ -225,6 +225,7 @@ class ExtractConfig(Settings):
         INPUT,
         served=True,
     )
+    delimiter: Delimiter | None = _INPUT["delimiter"]
     quoting: bool | None = _INPUT["quoting"]
     max_line_bytes: LineBytes = _INPUT["max_line_bytes"]
     encoding_errors: Literal["strict", "replace"] = setting(

@@ -23,9 +23,10 @@ from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
 from bert_features.formats import check_dtype, read_features
 from bert_features.formats.checks import check_name
-from bert_features.readers.contents import likely_format
-from bert_features.readers.examples import read_examples, source_of
-from bert_features.readers.opening import check_file, is_stream
+from bert_features.readers import registry
+from bert_features.readers.contents import no_examples, sample_lines, warn_of_format
+from bert_features.readers.examples import source_of
+from bert_features.readers.opening import check_file
 
 logger = logging.getLogger("bert_features")
 
@@ -43,9 +44,10 @@ def check_input_and_checkpoint(
     check_kinds(config)
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
-    for input_path in input_paths:
-        _check_input(config, input_path)
-    _hint_at_format(config, input_paths)
+    has_examples = [_check_input(config, path) for path in input_paths]
+    if input_paths and not any(has_examples):
+        raise no_examples(str(input_paths[0]))
+    hint_at_format(config, input_paths)
     checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
         check_lengths(config, row_length(config, checkpoint))
@@ -55,40 +57,33 @@ def check_input_and_checkpoint(
     return checkpoint
 
 
-def _check_input(config: ExtractConfig, path: str | Path) -> None:
+def _check_input(config: ExtractConfig, path: str | Path) -> bool:
     """Refuses an input that cannot be read, or whose first example cannot.
 
-    An address is left for the run, and so is what can be read only once.
+    An address is left for the run, and so is what can be read only once. Returns false if there is
+    no example.
     """
-    examples = read_examples(
-        path, config.input_settings(), encoding_errors=config.encoding_errors
-    )  # reads nothing yet
+    source = source_of(path, config.input_settings(), config.encoding_errors)
     if is_url(path):
-        return
+        return True
     check_file(path)
-    if not is_stream(path):
-        with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
-            next(examples, None)
+    if not source.can_reopen:
+        return True
+    with contextlib.closing(registry.read(source)) as examples:  # type: ignore[type-var]
+        return next(examples, None) is not None
 
 
-def _hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
-    """Warns of the first input that is text by its suffix alone and looks like another format."""
+def hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
+    """Warns of the first input that is text by its suffix alone and looks like another format.
+
+    An address and what can be read only once are left for their reader.
+    """
     for path in paths:
         source = source_of(path, config.input_settings(), "replace")
-        by_suffix = config.input_format == "auto" and source.input_format.format == "text"
-        if not by_suffix or is_url(path) or is_stream(path):
-            continue
-        with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
-            found = likely_format(lines)
-        if found is not None:
-            logger.warning(
-                "%s is read as text, each line as one example, but looks like %s; if it is, pass "
-                "--input-format %s (in Python: input_format)",
-                path,
-                found,
-                found,
-            )
-            return
+        if source.by_suffix and source.input_format.format == "text" and source.can_reopen:
+            with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
+                if warn_of_format(source.name, sample_lines(lines)):
+                    return
 
 
 def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
