@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from bert_features.config.settings import INPUT, Positive, Settings, setting
 from bert_features.errors import ConfigError
@@ -31,12 +31,10 @@ class FormatRow:
       module: module of `readers`; it has `read_rows(source, ids)` and `count_rows(source)`.
       suffixes: suffixes of its files, without one of compression; other files are text.
       settings: the settings, besides `format`, that have a meaning in it.
-      can_be_cut: whether it has one example on each line, or in each row of Parquet. The others
-        are read from the beginning: csv has a header, and what is on a line of a CoNLL file or
-        of a JSON array depends on the lines before it.
+      can_be_cut: whether a line, or a row of Parquet, is an example that needs none before it.
       column: the default of `conll_column`; in CoNLL-U the column is called FORM.
-      delimiters: allowed defaults of `delimiter`.
-      quoting: the default of `quoting`; tsv quotes nothing, and texts in it begin with quotes.
+      delimiters: possible defaults of `delimiter`.
+      quoting: the default of `quoting`; texts in tsv begin with quotes.
     """
 
     module: str
@@ -64,14 +62,7 @@ FORMATS: dict[FormatName, FormatRow] = {
 }
 
 
-def _one_character(text: str) -> str:
-    text = text.replace("\\t", "\t")  # as a shell passes it
-    if len(text) != 1 or text in '"\r\n\ufeff':
-        raise ValueError("one character, as ';', '|' or '\\t'; no quote and no line end")
-    return text
-
-
-Delimiter = Annotated[str, AfterValidator(_one_character)]
+Delimiter = Annotated[str, Field(pattern=r'^([^"\r\n]|\\t)$')]
 
 
 class InputFormat(Settings):
@@ -128,6 +119,7 @@ class InputFormat(Settings):
         "Character between the fields of csv; by default the one of `,`, `;`, tab and `|` that "
         "fits the first line.",
         INPUT,
+        allowed=r"one character, as ';', '|' or '\t'; no quote and no line end",
     )
     quoting: bool | None = setting(
         None,

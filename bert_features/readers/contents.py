@@ -30,23 +30,19 @@ _JSON_FEATURES = re.compile(
 # Read to recognise another format; lines may be long.
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 200, 1 << 16
 _MIN_ROWS = 3
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
 # First lines that no text has; a text may begin with `<3`, `[1]` or `[[link]]`.
 _FIRST_LINES = {
     "json": re.compile(rf"\[\s*(?:$|\{{|{_STRING}\s*(?:,|\]$))|\{{\s*(?:$|{_STRING}\s*:)"),
     "XML or HTML": re.compile(r"<(?:\?xml|!--|!doctype\b|html\b|[a-z][^<>]*>$)", re.IGNORECASE),
-    "YAML": re.compile(r"---$|%YAML|- (?:id|text|tokens):\s"),
-    "RTF": re.compile(r"\{\\rtf"),
-    "PDF": re.compile(r"%PDF-\d"),
+    "YAML": re.compile(r"---$|%YAML|(?:- )?(?:id|text|tokens):\s"),
+    "RTF or PDF": re.compile(r"\{\\rtf|%PDF-\d"),
+    "lines that end in \\r": re.compile(r".*\r"),
 }
+_OBJECT = re.compile(r'\s*\{\s*(?:".*)?\}\s*$')
 _ELEMENT = re.compile(r"\s*<[/a-zA-Z][^<>]*>(?:.*>)?\s*$")
-# Delimiters, and how many of each all lines have in a table without a header.
-_TABLES = {
-    "\t": ("tsv", 1),
-    ",": ("csv", 0),
-    ";": ("csv", 2),
-    "|": ("csv", 1),
-}
+# The delimiters of tables; a blank follows a comma in prose, and ` ||| ` separates a pair.
+_TABLES = {r"\t": "tsv", ",(?! )": "csv", ";(?! )": "csv", r"(?<!\|)\|(?!\|)": "csv"}
 # A word and its columns, the last of which is a tag: `EU NNP I-NP B-ORG`.
 _CONLL = re.compile(r"\S+(?:[ \t]\S+)*(?:\t\S+| (?:O|[A-Z]-\S+|[A-Z0-9$.,:;'`()#-]+))$")
 _CONLLU = re.compile(r"\d+(?:[-.]\d+)?(?:\t[^\t]+){9}$")
@@ -111,7 +107,7 @@ def warn_of_format(name: str, lines: Iterable[str]) -> bool:
     found = likely_format(list(lines))
     if found is None:
         return False
-    cure = "extract its texts first"
+    cure = "convert it to one text on each line"
     if row := FORMATS.get(found):  # type: ignore[call-overload]
         cure = f"pass --input-format {found} (in Python: input_format)"
         cure += ", and --text-field with the name or number of a column" if row.delimiters else ""
@@ -125,7 +121,7 @@ def likely_format(lines: Sequence[str]) -> str | None:
     full = [line for line in lines if line.strip().strip("\ufeff")]
     if not full:
         return None
-    if all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in full):
+    if all(map(_OBJECT.match, full)):
         return "jsonl"
     first = full[0].removeprefix("\ufeff").strip()
     for name, pattern in _FIRST_LINES.items():
@@ -138,11 +134,10 @@ def likely_format(lines: Sequence[str]) -> str | None:
     same_width = len({len(row.split()) for row in rows}) == 1
     if has_sentences and same_width and all(map(_CONLL.match, rows)):
         return "conllu" if all(map(_CONLLU.match, rows)) else "conll"
-    for delimiter, (name, count) in _TABLES.items():
-        counts = {line.replace("|||", "").count(delimiter) for line in full}  # but for pairs
-        has_header = delimiter in first and not {"text", "tokens"}.isdisjoint(
-            field.strip('" ') for field in first.split(delimiter)
-        )
-        if has_header or (count and len(full) > 1 and len(counts) == 1 and min(counts) >= count):
+    for delimiter, name in _TABLES.items():
+        columns = [field.strip('" ') for field in re.split(delimiter, first)]
+        widths = {len(re.split(delimiter, line)) for line in full}
+        same_width = len(full) > 1 and widths == {len(columns)}
+        if len(columns) > 1 and (same_width or not {"text", "tokens"}.isdisjoint(columns)):
             return name
     return None

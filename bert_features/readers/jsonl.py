@@ -62,15 +62,11 @@ def _records(source: Source) -> Iterator[tuple[int, str]]:
 def _elements(
     source: Source, number: int, text: str, lines: Iterator[tuple[int, str]]
 ) -> Iterator[tuple[int, str]]:
-    """The JSON of each element of an array; little more than one element is ever held.
+    """The JSON of each element of an array that began in line `number`, before `text`.
 
-    Args:
-      source: the file, for errors.
-      number: the number of the line that `text` is the end of.
-      text: what follows the opening bracket in its line.
-      lines: the lines after it.
+    Little more than one element is ever held.
     """
-    decoder, enough = json.JSONDecoder(), 0
+    limit, enough = source.input_format.max_line_bytes, 0
     for line in chain([""], (line for _, line in lines), [None]):
         text, enough = (text, 0) if line is None else (text + line, enough)
         place = 0
@@ -82,14 +78,12 @@ def _elements(
                     raise source.error("something follows the array", number)
                 return
             try:
-                end = decoder.raw_decode(text, place)[1]
+                end = json.JSONDecoder().raw_decode(text, place)[1]
             except (ValueError, RecursionError):  # most likely its end is still missing
                 enough = 2 * (len(text) - place)  # not after each line again
-                if enough > 2 * source.input_format.max_line_bytes:
-                    limit = source.input_format.max_line_bytes
-                    raise source.error(
-                        too_long("the object", limit, missing="a bracket"), number
-                    ) from None
+                if enough > 2 * limit:
+                    problem = too_long("the object", limit, missing="a bracket")
+                    raise source.error(problem, number) from None
                 break
             yield number, text[place:end]
             number, place, enough = number + text.count("\n", place, end), end, 0

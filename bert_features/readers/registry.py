@@ -18,7 +18,7 @@ SUFFIXES = {suffix: name for name, row in FORMATS.items() for suffix in row.suff
 _NO_TEXT = {
     suffix: cure
     for cure, suffixes in {
-        "extract its texts first": ".xml .html .htm .xhtml .yaml .yml .toml .eml",
+        "extract its texts first": ".xml .html .htm .xhtml .yaml .yml .toml .eml .srt .vtt",
         "save its sheet as csv": ".xlsx .xls .xlsm .ods",
         "save it as plain text": ".pdf .docx .doc .odt .rtf .epub .pptx .ppt",
         "unpack it": ".zip .tar .tgz .7z .rar",
@@ -38,15 +38,15 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
     name = input_format.format
     if name == "auto":
         suffix = suffix_of(path)
-        if suffix in _NO_TEXT:
+        name = SUFFIXES.get(suffix, "text")
+        if name == "text" and suffix in _NO_TEXT:
             raise InputError.naming(
-                "{path} is no file of texts by its suffix {suffix}; {cure}, or pass {input_format} "
-                "if it is one all the same",
+                "{path} is no file of texts by its suffix {suffix}; {cure}, or name its format by "
+                "{input_format}",
                 path=path,
                 suffix=suffix,
                 cure=_NO_TEXT[suffix],
             )
-        name = SUFFIXES.get(suffix, "text")
     return input_format.decided(name)
 
 

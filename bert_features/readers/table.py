@@ -11,9 +11,9 @@ import csv
 import functools
 import logging
 import re
-from collections import deque
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 from bert_features.config.input_format import FIELD_NAMES, FORMATS, FormatRow, InputFormat
 from bert_features.config.settings import shown
@@ -26,14 +26,12 @@ from bert_features.readers.source import Source
 
 logger = logging.getLogger("bert_features")
 
-_SAMPLE_CHARACTERS = 1 << 16  # of the first record, to find the delimiter
 _EXCEL = re.compile('"?sep=(.)"?\\s*$', re.IGNORECASE)
 
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
-    """One example per row after the header; none if the file is empty."""
-    lines = _RecordLines(source)
-    records = _records(source, lines, _delimiter(source, lines))
+    """One example per row after the header, if there is one."""
+    records = _records(source)
     line, header = first = next(records, (0, []))
     if not header:
         return
@@ -69,39 +67,23 @@ def _row(source: Source) -> FormatRow:
     return FORMATS[source.input_format.format]
 
 
-def _delimiter(source: Source, lines: "_RecordLines") -> str:
-    """The delimiter: set, or named by the file, or the only one that gives the wanted fields.
-
-    Raises InputError if several give them, from different columns.
-    """
-    given, known = source.input_format.delimiter, _row(source).delimiters
-    sample = lines.sample()
-    if stated := _EXCEL.match(sample[-1]) if sample else None:
-        for _ in sample:
-            next(lines)
-        return given or stated[1]
-    if given or len(known) == 1:
-        return given or known[0]
-    rows = {delimiter: _first_record(source, sample, delimiter) for delimiter in known}
-    fit = {delimiter: row for delimiter, row in rows.items() if _fits(source.input_format, row)}
-    if len({tuple(row) for row in fit.values()}) > 1:
+def _find_delimiter(source: Source, first_line: str) -> str:
+    """The only delimiter that gives the wanted fields; InputError if several give other fields."""
+    quoting, fits, widths = _quoting(source), {}, {}
+    for delimiter in _row(source).delimiters:
+        row = next(csv.reader([first_line], delimiter=delimiter, quoting=quoting), [])
+        widths[delimiter] = len(row)
+        if _fits(source.input_format, row):
+            fits[delimiter] = row
+    if len(set(map(tuple, fits.values()))) > 1:
         raise source.error(
             InputError.naming(
                 "its first line may be separated by {these}; pass {delimiter} with one of them",
-                these=" or ".join(map(repr, fit)),
+                these=" or ".join(map(repr, fits)),
             )
         )
     # If none fits, the error names the columns of the delimiter that gives most.
-    return next(iter(fit), max(rows, key=lambda delimiter: len(rows[delimiter])))
-
-
-def _first_record(source: Source, lines: list[str], delimiter: str) -> list[str]:
-    """The first record by a delimiter; empty if it cannot be parsed, which reading then reports."""
-    quoting = csv.QUOTE_MINIMAL if _is_quoted(source) else csv.QUOTE_NONE
-    try:
-        return next(filter(None, csv.reader(lines, delimiter=delimiter, quoting=quoting)), [])
-    except csv.Error:
-        return []
+    return next(iter(fits), max(widths, key=widths.__getitem__))
 
 
 def _fits(input_format: InputFormat, row: list[str]) -> bool:
@@ -150,20 +132,15 @@ def _wrong_width(source: Source, line: int, values: list[str], header: list[str]
     return source.error(problem if _is_quoted(source) else _with_hint(source, problem), line)
 
 
-def _records(
-    source: Source, lines: "_RecordLines", delimiter: str
-) -> Iterator[tuple[int, list[str]]]:
+def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
     """The line on which each record begins, and its fields."""
     # Python's own limit, 131,072 characters, is shorter than some texts; `lines` sets ours.
     csv.field_size_limit(max(csv.field_size_limit(), source.input_format.max_line_bytes))
-    reader = csv.reader(
-        lines,
-        delimiter=delimiter,
-        quoting=csv.QUOTE_MINIMAL if _is_quoted(source) else csv.QUOTE_NONE,
-        strict=True,
-    )
+    lines = _RecordLines(source)
+    reader = csv.reader(lines, delimiter=lines.delimiter, quoting=_quoting(source), strict=True)
     while True:
-        line = lines.begin_record()
+        lines.begin_record()
+        line = reader.line_num + 1
         try:
             record = next(reader, None)
         except csv.Error as error:
@@ -175,37 +152,37 @@ def _records(
 
 
 class _RecordLines:
-    """The lines of a source for the csv module, which asks for more until a quote is closed."""
+    """The lines of a source for the csv module, which asks for more until a quote is closed.
+
+    Attributes:
+      delimiter: the delimiter: set, or stated by a line `sep=;`, or found in the first line.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lines = source.lines()
-        self._ahead: deque[str] = deque()
         self._count = self._size = 0
         self.begin_record()
+        ahead = [""]
+        while not ahead[-1].strip() and (line := next(self._lines, "")):
+            ahead.append(line)
+        stated = _EXCEL.match(ahead[-1])
+        if stated:
+            ahead[-1] = "\n"  # blank lines are skipped
+        self._lines = chain(ahead[1:], self._lines)
+        given = (source.input_format.delimiter or "").replace("\\t", "\t")  # as a shell passes it
+        self.delimiter = given or (stated[1] if stated else _find_delimiter(source, ahead[-1]))
 
-    def sample(self) -> list[str]:
-        """The lines of the first record, which are given later all the same; or a part of them."""
-        is_quoted, size, quotes = _is_quoted(self._source), 0, 0
-        for line in self._lines:
-            self._ahead.append(line)
-            size += len(line)
-            quotes += line.count('"') if is_quoted else 0
-            if (quotes % 2 == 0 and not line.isspace()) or size > _SAMPLE_CHARACTERS:
-                break
-        return list(self._ahead)
-
-    def begin_record(self) -> int:
-        """Counts the bytes of a record from here; returns the number of its first line."""
+    def begin_record(self) -> None:
+        """Counts the bytes of a record from here."""
         self._first_line = self._count + 1
         self._size = 0
-        return self._first_line
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line = self._ahead.popleft() if self._ahead else next(self._lines)
+        line = next(self._lines)
         self._count += 1
         self._size += size_of(line)
         limit = self._source.input_format.max_line_bytes
@@ -214,6 +191,10 @@ class _RecordLines:
                 too_long("the row", limit, missing="a closing quote"), self._first_line
             )
         return line
+
+
+def _quoting(source: Source) -> Any:
+    return csv.QUOTE_MINIMAL if _is_quoted(source) else csv.QUOTE_NONE
 
 
 def _is_quoted(source: Source) -> bool:

@@ -1,6 +1,7 @@
 """Contents that are no texts: features files are refused, whatever they are read as."""
 
 import gzip
+import io
 import re
 
 import pytest
@@ -114,11 +115,18 @@ def test_what_only_looks_like_features_is_read(tmp_path):
         ("<user> hi\n<user> there\n", None),
         ("- text: a\n- text: b\n", "YAML"),
         ("- a point\n- text\n", None),
-        ("%PDF-1.4\n", "PDF"),
+        ("%PDF-1.4\n", "RTF or PDF"),
         ("id|text|label\n1|a|x\n", "csv"),
         ("1|a|x\n2|b|y\n", "csv"),
         ("1;a;x\n2;b;y\n", "csv"),
-        ("id; text\n", "csv"),
+        ("id;text\n", "csv"),
+        ("id,sentence\n1,it is, so to say\n2,b\n", "csv"),
+        ("So, it is\nSo, is it\n", None),
+        ("['a', 'b']\n", "json"),
+        ("{\\rtf1 hi}\n", "RTF or PDF"),
+        ("text: a\n", "YAML"),
+        ("a\rb\r", "lines that end in \\r"),
+        ("a\r\nb\r\n", None),
         ("1\ta film\n2\tb\n", "tsv"),
         ("a ||| b\nc ||| d\n", None),
         ("a | b\nc | d | e\n", None),
@@ -129,7 +137,7 @@ def test_what_only_looks_like_features_is_read(tmp_path):
     ],
 )
 def test_the_format_that_lines_look_like(content, format):
-    assert likely_format(content.splitlines(keepends=True)) == format
+    assert likely_format([*io.StringIO(content, newline="\n")]) == format
 
 
 def test_long_lines_are_not_all_read():

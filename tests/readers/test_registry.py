@@ -74,7 +74,7 @@ def test_settings_of_another_format_are_refused_at_once(path, settings, message)
     ],
 )
 def test_suffixes_of_files_without_texts_are_refused(tmp_path, name, cure):
-    with pytest.raises(InputError, match=rf"a\.\S+ is no file of texts by .*; {cure}, or pass inp"):
+    with pytest.raises(InputError, match=rf"a\.\S+ is no file of texts by .*; {cure}, or name its"):
         read_examples(name)
     content = COMPRESS[".gz"](b"<3\n") if name.endswith(".gz") else b"<3\n"
     assert len(read(write(tmp_path, name, content), format="text")) == 1
