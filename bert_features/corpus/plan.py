@@ -33,12 +33,8 @@ def make_plan(
 ) -> Manifest:
     """Reads the inputs and cuts each into shards; an input can be read more than once.
 
-    An input without examples gets no shard.
-
-    Raises:
-      ConfigError: no input has examples.
-      InputError: an input cannot be read, is not of its format or has wrong ids, or there are too
-        many shards.
+    An input without examples gets no shard. Raises ConfigError if no input has examples, InputError
+    if an input cannot be read, is not of its format or has wrong ids, or there are too many shards.
     """
     stamps = look_up_all(inputs)
     entries: list[InputEntry] = []
@@ -66,9 +62,8 @@ def make_plan(
     if not shards:
         raise no_examples(name_some(empty))
     if empty:
-        logger.warning(
-            "%d of %d inputs have no examples: %s", len(empty), len(inputs), name_some(empty)
-        )
+        message = "%d of %d inputs have no examples: %s"
+        logger.warning(message, len(empty), len(inputs), name_some(empty))
     return Manifest(
         folder=folder,
         format=file_format,

@@ -20,6 +20,7 @@ from bert_features.readers.opening import is_cheap_to_count
 from bert_features.readers.source import Source
 
 _BETWEEN = re.compile(r"[\s,]*")  # what stands between the elements of an array
+_decode = json.JSONDecoder().raw_decode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -60,37 +61,31 @@ def _records(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _elements(
-    source: Source, number: int, text: str, lines: Iterator[tuple[int, str]]
+    source: Source, first: int, rest: str, lines: Iterator[tuple[int, str]]
 ) -> Iterator[tuple[int, str]]:
-    """The JSON of each element of an array that began in line `number`, before `text`.
+    """The JSON of each element of an array, of which no more than one is held.
 
-    Little more than one element is ever held.
+    `rest` is the end of its first line, whose number is `first`; `lines` are the others.
     """
-    limit, enough = source.input_format.max_line_bytes, 0
-    for line in chain([""], (line for _, line in lines), [None]):
-        text, enough = (text, 0) if line is None else (text + line, enough)
-        place = 0
-        while len(text) - place >= enough:
-            start = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]  # maybe empty
-            number, place = number + text.count("\n", place, start), start
+    pending, begin, limit = "", first, source.input_format.max_line_bytes
+    for number, line in chain([(first, rest)], lines):
+        text, begin = pending + line, begin if pending else number
+        place = _BETWEEN.match(text).end()  # type: ignore[union-attr]  # it matches nothing too
+        while line.rstrip(" \t\r\n,").endswith(("}", "]")):  # else an element goes on
             if text.startswith("]", place):
                 if text[place + 1 :].strip() or any(line.strip() for _, line in lines):
                     raise source.error("something follows the array", number)
                 return
             try:
-                end = json.JSONDecoder().raw_decode(text, place)[1]
-            except (ValueError, RecursionError):  # most likely its end is still missing
-                enough = 2 * (len(text) - place)  # not after each line again
-                if enough > 2 * limit:
-                    problem = too_long("the object", limit, missing="a bracket")
-                    raise source.error(problem, number) from None
+                end = _decode(text, place)[1]
+            except (ValueError, RecursionError):  # most likely more follows
                 break
-            yield number, text[place:end]
-            number, place, enough = number + text.count("\n", place, end), end, 0
-        text = text[place:]
-    if not text:
-        raise source.error("the array has no closing bracket; was the file cut off?", number)
-    _object(source, number, text)  # raises what is wrong with it
+            yield begin, text[place:end]
+            begin, place = number, _BETWEEN.match(text, end).end()  # type: ignore[union-attr]
+        pending = text[place:]
+        if len(pending) > limit:
+            raise source.error(too_long("the object", limit, missing="a bracket"), begin)
+    _object(source, begin, pending)  # raises what is wrong with it
 
 
 def _object(source: Source, number: int, line: str) -> dict[str, Any]:

@@ -14,17 +14,13 @@ from bert_features.readers.opening import check_file, suffix_of
 from bert_features.readers.source import Source
 
 SUFFIXES = {suffix: name for name, row in FORMATS.items() for suffix in row.suffixes}
-# Suffixes of files whose lines are no texts, and what to do with such a file.
+# Suffixes of files whose lines are no texts, by what to do with such a file.
 _NO_TEXT = {
-    suffix: cure
-    for cure, suffixes in {
-        "extract its texts first": ".xml .html .htm .xhtml .yaml .yml .toml .eml .srt .vtt",
-        "save its sheet as csv": ".xlsx .xls .xlsm .ods",
-        "save it as plain text": ".pdf .docx .doc .odt .rtf .epub .pptx .ppt",
-        "unpack it": ".zip .tar .tgz .7z .rar",
-        "convert it to jsonl or Parquet": ".orc .avro .sqlite .db .pkl .pickle .npy .pt .feather",
-    }.items()
-    for suffix in suffixes.split()
+    "extract its texts first": ".xml .html .htm .xhtml .yaml .yml .toml .eml .srt .vtt",
+    "save its sheet as csv": ".xlsx .xls .xlsm .ods",
+    "save it as plain text": ".pdf .docx .doc .odt .rtf .epub .pptx .ppt",
+    "unpack it": ".zip .tar .tgz .7z .rar",
+    "convert it to jsonl or Parquet": ".orc .avro .sqlite .db .pkl .pickle .npy .pt .feather",
 }
 
 
@@ -39,13 +35,14 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
     if name == "auto":
         suffix = suffix_of(path)
         name = SUFFIXES.get(suffix, "text")
-        if name == "text" and suffix in _NO_TEXT:
+        cure = next((cure for cure, others in _NO_TEXT.items() if suffix in others.split()), None)
+        if cure and name == "text":
             raise InputError.naming(
                 "{path} is no file of texts by its suffix {suffix}; {cure}, or name its format by "
                 "{input_format}",
                 path=path,
                 suffix=suffix,
-                cure=_NO_TEXT[suffix],
+                cure=cure,
             )
     return input_format.decided(name)
 

@@ -32,19 +32,18 @@ _EXCEL = re.compile('"?sep=(.)"?\\s*$', re.IGNORECASE)
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per row after the header, if there is one."""
     records = _records(source)
-    line, header = first = next(records, (0, []))
-    if not header:
+    first = next(records, None)
+    if first is None:
         return
-    is_numbered = _is_numbered(source.input_format, header)
-    if is_numbered:
-        records, header = chain([first], records), _numbers(header)
+    header = _header(source.input_format, first[1])
     fields = _fields(source, header)
     column = {name: header.index(name) for name in fields.names()}
     id_column = None if fields.unique_id is None else column[fields.unique_id]
     first_column = column[fields.first]
     second_column = None if fields.second is None else column[fields.second]
-    if is_numbered:
+    if header is not first[1]:
         _report_no_header(source.name, first[1][first_column])
+        records = chain([first], records)
     for line, values in records:
         if len(values) != len(header):
             raise _wrong_width(source, line, values, header)
@@ -69,12 +68,11 @@ def _row(source: Source) -> FormatRow:
 
 def _find_delimiter(source: Source, first_line: str) -> str:
     """The only delimiter that gives the wanted fields; InputError if several give other fields."""
-    quoting, fits, widths = _quoting(source), {}, {}
-    for delimiter in _row(source).delimiters:
-        row = next(csv.reader([first_line], delimiter=delimiter, quoting=quoting), [])
-        widths[delimiter] = len(row)
-        if _fits(source.input_format, row):
-            fits[delimiter] = row
+    # A lone "\r" is an error of csv, which reading reports.
+    lines, quoting = [first_line.rstrip().replace("\r", " ")], _quoting(source)
+    known = _row(source).delimiters
+    rows = {each: next(csv.reader(lines, delimiter=each, quoting=quoting), []) for each in known}
+    fits = {each: row for each, row in rows.items() if _fits(source.input_format, row)}
     if len(set(map(tuple, fits.values()))) > 1:
         raise source.error(
             InputError.naming(
@@ -83,39 +81,35 @@ def _find_delimiter(source: Source, first_line: str) -> str:
             )
         )
     # If none fits, the error names the columns of the delimiter that gives most.
-    return next(iter(fits), max(widths, key=widths.__getitem__))
+    return next(iter(fits), max(known, key=lambda each: len(rows[each])))
 
 
 def _fits(input_format: InputFormat, row: list[str]) -> bool:
-    header = _numbers(row) if _is_numbered(input_format, row) else row
     try:
-        choose_fields(input_format, header, "column")
+        choose_fields(input_format, _header(input_format, row), "column")
     except FieldError:
         return False
     return True
 
 
-def _is_numbered(input_format: InputFormat, row: list[str]) -> bool:
-    """Whether a field is named by its number, from 1; then the first row is no header.
+def _header(input_format: InputFormat, row: list[str]) -> list[str]:
+    """The names of the columns: the first row, or if fields are named by numbers these, from 1.
 
-    A number that is a column's name too is that name if its place has no text but a number, as in
-    `0,1,2`, the header that pandas writes.
+    A number that is also in the first row is a name there if its place has no text but a number, as
+    in `0,1,2`, the header that pandas writes.
     """
     named = [getattr(input_format, name) or "" for name in FIELD_NAMES]
-    return any(
+    has_none = any(
         name not in row or not ("".join(row[int(name) - 1 : int(name)]) or "0").isdecimal()
         for name in named
         if name.isascii() and name.isdecimal()
     )
+    return [str(number) for number in range(1, len(row) + 1)] if has_none else row
 
 
 @functools.lru_cache(maxsize=64)  # once, however often a file is read
 def _report_no_header(name: str, text: str) -> None:
     logger.info("%s has no header: its first row is an example, %s", name, shown(text))
-
-
-def _numbers(row: list[str]) -> list[str]:
-    return [str(number) for number in range(1, len(row) + 1)]
 
 
 def _fields(source: Source, header: list[str]) -> Fields:

@@ -66,7 +66,7 @@ def test_json_without_examples(tmp_path, content):
     [
         ('{\n"text": "a"}', "line 1: not JSON: .*; expected an array of objects, or one object on"),
         ('[{"text": "a"}]\n[]', "line 1: something follows the array"),
-        ('[{"text": "a"},\n', "line 2: the array has no closing bracket; was the file cut off"),
+        ('[{"text": "a"},\n', "line 1: not JSON: Expecting value"),
         ('[\n{"text": "a"},\n{"text": "b"', "line 3: not JSON: Expecting ',' delimiter"),
         ('[\n{"text": "a"},\n{"text": "b\n"},\n{"text": "c"}]', "line 3: not JSON: Invalid con"),
         ('["a"]', "line 1: not a JSON object: 'a'"),
