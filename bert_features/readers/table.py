@@ -32,18 +32,18 @@ _EXCEL = re.compile('"?sep=(.)"?\\s*$', re.IGNORECASE)
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per row after the header, if there is one."""
     records = _records(source)
-    first = next(records, None)
-    if first is None:
+    top = next(records, None)
+    if top is None:
         return
-    header = _header(source.input_format, first[1])
+    header = _header(source.input_format, top[1])
     fields = _fields(source, header)
     column = {name: header.index(name) for name in fields.names()}
     id_column = None if fields.unique_id is None else column[fields.unique_id]
     first_column = column[fields.first]
     second_column = None if fields.second is None else column[fields.second]
-    if header is not first[1]:
-        _report_no_header(source.name, first[1][first_column])
-        records = chain([first], records)
+    if header is not top[1]:
+        _report_no_header(source.name, top[1][first_column])
+        records = chain([top], records)
     for line, values in records:
         if len(values) != len(header):
             raise _wrong_width(source, line, values, header)
@@ -73,11 +73,14 @@ def _find_delimiter(source: Source, first_line: str) -> str:
     known = _row(source).delimiters
     rows = {each: next(csv.reader(lines, delimiter=each, quoting=quoting), []) for each in known}
     fits = {each: row for each, row in rows.items() if _fits(source.input_format, row)}
-    if len(set(map(tuple, fits.values()))) > 1:
+    if any(len(row) == 1 for row in fits.values()):  # is the whole line meant as a name?
+        fits |= {each: row for each, row in rows.items() if len(row) > 1}
+    different = {tuple(row): each for each, row in reversed(fits.items())}
+    if len(different) > 1:
         raise source.error(
             InputError.naming(
                 "its first line may be separated by {these}; pass {delimiter} with one of them",
-                these=" or ".join(map(repr, fits)),
+                these=" or ".join(map(repr, reversed(different.values()))),
             )
         )
     # If none fits, the error names the columns of the delimiter that gives most.

@@ -100,6 +100,7 @@ def test_delimiters_and_fields_by_number(tmp_path, content, settings):
     ("content", "settings", "message"),
     [
         ("a, b; c\n", {"text_field": "2"}, "may be separated by ',' or ';'; pass delimiter with"),
+        ("Nr;Satz\n1;a\n", {"text_field": "Nr;Satz"}, "may be separated by ',' or ';'; pass deli"),
         ("x;a\n", {"text_field": "3"}, "no column '3'; the columns are 1, 2"),
         ("x;a\n", {"text_field": "0"}, "no column '0'; the columns are 1, 2"),
         ("x,a\n", {"text_field": "2", "id_field": "id"}, "no column 'id'; the columns are 1, 2"),
