@@ -63,6 +63,7 @@ def tokenize(
     CamemBERT's .model looks like XLM-R's: it also needs its config.json, beside it or by
     --config-file.
     """
+    from bert_features.extraction.checks import hint_at_format
     from bert_features.readers.examples import read_examples
     from bert_features.readers.opening import check_file
 
@@ -70,6 +71,7 @@ def tokenize(
         input_path, settings.input_settings(), encoding_errors=settings.encoding_errors
     )
     check_file(input_path)
+    hint_at_format(settings, [input_path])
     tokenizer = _make_tokenizer(settings)
     for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
         sys.stdout.write(line + "\n")

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import PRESETS, read_config
 from bert_features.config.features import OutputDtype, OutputSpec
-from bert_features.config.input_format import FormatName, InputFormat, LineBytes
+from bert_features.config.input_format import Delimiter, FormatName, InputFormat, LineBytes
 from bert_features.config.kinds import Kind
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.layers import DEFAULT_LAYERS, LAYERS_ALLOWED, LayersSetting
@@ -224,6 +224,7 @@ class ExtractConfig(Settings):
         INPUT,
         served=True,
     )
+    delimiter: Delimiter | None = _INPUT["delimiter"]
     quoting: bool | None = _INPUT["quoting"]
     max_line_bytes: LineBytes = _INPUT["max_line_bytes"]
     encoding_errors: Literal["strict", "replace"] = setting(

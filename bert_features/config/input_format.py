@@ -1,5 +1,6 @@
 """InputFormat: the kind of input file, and where its texts, words and ids are."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -7,13 +8,10 @@ from pydantic import Field, model_validator
 from bert_features.config.settings import INPUT, Positive, Settings, setting
 from bert_features.errors import ConfigError
 
-FormatName = Literal["auto", "text", "words", "jsonl", "csv", "tsv", "parquet", "conll", "conllu"]
+FormatName = Literal[
+    "auto", "text", "words", "jsonl", "json", "csv", "tsv", "parquet", "conll", "conllu"
+]
 
-# The default of `conll_column`; in CoNLL-U the column is called FORM.
-CONLL_COLUMNS: dict[FormatName, int] = {"conll": 1, "conllu": 2}
-
-# The default of `quoting`. Tab-separated files quote nothing, and texts in them begin with quotes.
-QUOTING: dict[FormatName, bool] = {"csv": True, "tsv": False}
 # The default of `max_line_bytes`: five times War and Peace. The tokenizer takes 30 bytes of memory
 # for each byte of a text, so half a gigabyte for such a line.
 MAX_LINE_BYTES = 1 << 24
@@ -22,30 +20,64 @@ LineBytes = Annotated[int, Field(ge=1, le=LARGEST_LINE_BYTES)]
 
 # The settings that name a field of a table.
 FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
-# The settings, besides `format`, that have a meaning in each format.
-_SETTINGS: dict[FormatName, tuple[str, ...]] = {
-    "text": ("max_line_bytes",),
-    "words": ("max_line_bytes",),
-    "jsonl": (*FIELD_NAMES, "max_line_bytes"),
-    "csv": (*FIELD_NAMES, "quoting", "max_line_bytes"),
-    "tsv": (*FIELD_NAMES, "quoting", "max_line_bytes"),
-    "parquet": FIELD_NAMES,
-    "conll": ("id_field", "conll_column", "max_line_bytes"),
-    "conllu": ("id_field", "conll_column", "max_line_bytes"),
+_LINES = ("max_line_bytes",)
+
+
+@dataclass(frozen=True)
+class FormatRow:
+    """What is known of a format.
+
+    Attributes:
+      module: module of `readers`; it has `read_rows(source, ids)` and `count_rows(source)`.
+      suffixes: suffixes of its files, without one of compression; other files are text.
+      settings: the settings, besides `format`, that have a meaning in it.
+      can_be_cut: whether a line, or a row of Parquet, is an example that needs none before it.
+      column: the default of `conll_column`; in CoNLL-U the column is called FORM.
+      delimiters: possible defaults of `delimiter`.
+      quoting: the default of `quoting`; texts in tsv begin with quotes.
+    """
+
+    module: str
+    suffixes: tuple[str, ...]
+    settings: tuple[str, ...]
+    can_be_cut: bool = False
+    column: int = 1
+    delimiters: tuple[str, ...] = ()
+    quoting: bool = False
+
+
+_COMMA = (*FIELD_NAMES, "delimiter", "quoting", *_LINES)
+_TAB = (*FIELD_NAMES, "quoting", *_LINES)
+_CONLL = ("id_field", "conll_column", *_LINES)
+FORMATS: dict[FormatName, FormatRow] = {
+    "text": FormatRow("text", (), _LINES, can_be_cut=True),
+    "words": FormatRow("text", (), _LINES, can_be_cut=True),
+    "jsonl": FormatRow("jsonl", (".jsonl", ".ndjson"), (*FIELD_NAMES, *_LINES), can_be_cut=True),
+    "json": FormatRow("jsonl", (".json",), (*FIELD_NAMES, *_LINES)),
+    "csv": FormatRow("table", (".csv",), _COMMA, delimiters=(",", ";", "\t", "|"), quoting=True),
+    "tsv": FormatRow("table", (".tsv",), _TAB, delimiters=("\t",)),
+    "parquet": FormatRow("parquet", (".parquet",), FIELD_NAMES, can_be_cut=True),
+    "conll": FormatRow("conll", (".conll",), _CONLL),
+    "conllu": FormatRow("conll", (".conllu",), _CONLL, column=2),
 }
+
+
+Delimiter = Annotated[str, Field(pattern=r'^([^"\r\n]|\\t)$')]
 
 
 class InputFormat(Settings):
     """The kind of an input file and the places of its examples.
 
     `text` has a text or a pair `a ||| b` on each line, `words` the same, but words separated by
-    white space, `jsonl` a JSON object; `csv` and `tsv` have a header, `conll` and `conllu` a word
-    on each line and an empty line after each sentence.
+    white space, `jsonl` a JSON object; `json` is an array of objects, or has one on each line.
+    `csv` and `tsv` have a header, `conll` and `conllu` a word on each line and an empty line after
+    each sentence.
 
     A field is a column of a table or a key of JSON objects. A field that is named here must exist;
-    a field that is not named is read under its usual name if that exists. If `tokens_field` is not
-    named, texts are read before words; the second lists of pairs are in the field of that name and
-    `_b`.
+    a field that is not named is read under its usual name if that exists. Fields of csv and tsv
+    that are numbers, from 1, mean a file without a header, whose first row is an example. If
+    `tokens_field` is not named, texts are read before words; the second lists of pairs are in the
+    field of that name and `_b`.
 
     Raises:
       ConfigError: a value is not allowed, or two settings contradict each other.
@@ -67,7 +99,11 @@ class InputFormat(Settings):
         allowed="a string; an empty one for no ids",
     )
     text_field: str | None = setting(
-        None, "Column or JSON field of the texts; by default `text`.", INPUT, common=True
+        None,
+        "Column or JSON field of the texts; by default `text`. In csv and tsv without a header the "
+        "number of a column, from 1.",
+        INPUT,
+        common=True,
     )
     text_b_field: str | None = setting(
         None, "Column or JSON field of the second texts of pairs; by default `text_b`.", INPUT
@@ -78,6 +114,13 @@ class InputFormat(Settings):
     conll_column: Positive | None = setting(
         None, "Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.", INPUT
     )
+    delimiter: Delimiter | None = setting(
+        None,
+        "Character between the fields of csv; by default the one of `,`, `;`, tab and `|` that "
+        "fits the first line.",
+        INPUT,
+        allowed=r"one character, as ';', '|' or '\t'; no quote and no line end",
+    )
     quoting: bool | None = setting(
         None,
         "Whether fields of csv and tsv may be in double quotes; by default yes in csv, no in tsv, "
@@ -87,7 +130,7 @@ class InputFormat(Settings):
     max_line_bytes: LineBytes = setting(
         MAX_LINE_BYTES,
         "Longest line of the input in bytes; a longer one is an error. A csv row with line ends in "
-        "quotes, and a CoNLL sentence, count as a whole.",
+        "quotes, a CoNLL sentence and an object of a JSON array count as a whole.",
         INPUT,
     )
 
@@ -112,10 +155,10 @@ class InputFormat(Settings):
     def decided(self, name: FormatName) -> Self:
         """The same for one format, not `auto`; ConfigError if a setting has no meaning in it."""
         for setting_name, field in type(self).model_fields.items():
-            if setting_name in ("format", *_SETTINGS[name]):
+            if setting_name in ("format", *FORMATS[name].settings):
                 continue
             if getattr(self, setting_name) not in (field.default, ""):
-                formats = [other for other, names in _SETTINGS.items() if setting_name in names]
+                formats = [other for other, row in FORMATS.items() if setting_name in row.settings]
                 raise ConfigError.naming(
                     f"{{{setting_name}}} is set, but the input is read as {{name}}; it is for "
                     "{formats}: name the {input_format}, or leave the setting out",

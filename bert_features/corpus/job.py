@@ -6,7 +6,7 @@ Importing this imports no framework: `extract` does, after the checks that need 
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -42,8 +42,9 @@ from bert_features.formats.manifest import Manifest
 from bert_features.formats.shard_files import find_damaged
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.run import RunMonitor
+from bert_features.readers.contents import no_examples
 from bert_features.readers.examples import count_examples, read_examples
-from bert_features.readers.input_example import InputExample
+from bert_features.readers.opening import name_of
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
@@ -196,7 +197,11 @@ def _extract_file(
         ledger = None
         if target.ledger is not None:
             ledger = stack.enter_context(Ledger(target.ledger, overwrite=target.overwrite))
-        mine, id_type = _take_share(chain(head, examples), target.shard or Shard())
+        first = next(examples := chain(head, examples), None)
+        if first is None:  # of an input that could not be looked into before
+            raise no_examples(name_of(path))
+        id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
+        mine = (target.shard or Shard()).take(chain([first], examples))
         writer = stack.enter_context(_open_writer(extractor, target, id_type))
         beside = target.output and real_target(target.output)
         place = stack.enter_context(store_place(config, beside))
@@ -237,17 +242,6 @@ def _open_writer(
         id_type=id_type,
         overwrite=target.overwrite,
     )
-
-
-def _take_share(
-    examples: Iterator[InputExample], shard: Shard
-) -> tuple[Iterator[InputExample], IdType]:
-    """The share of the examples, and the type of the ids of all examples."""
-    first = next(examples, None)
-    if first is None:
-        return iter(()), "int"
-    id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
-    return shard.take(chain([first], examples)), id_type
 
 
 def repair(

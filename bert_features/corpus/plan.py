@@ -1,6 +1,7 @@
 """The plan of a run: its inputs cut into shards, and what their features depend on."""
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -8,7 +9,7 @@ from typing import Any, Literal
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import MAX_COUNT
-from bert_features.corpus.inputs import Stamp, check_still, look_up_all, source_of_input
+from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some, source_of_input
 from bert_features.corpus.settings import record_settings
 from bert_features.errors import InputError
 from bert_features.extraction.description import describe_vocabulary, find_versions
@@ -16,8 +17,11 @@ from bert_features.files import Location
 from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
+from bert_features.readers.contents import no_examples
 from bert_features.readers.ids import Ids
 from bert_features.readers.parts import cut
+
+logger = logging.getLogger("bert_features")
 
 
 def make_plan(
@@ -29,13 +33,12 @@ def make_plan(
 ) -> Manifest:
     """Reads the inputs and cuts each into shards; an input can be read more than once.
 
-    An input without examples gets no shard, unless no input has examples. Raises InputError if an
-    input cannot be read, is not of its format or has wrong ids, or there are too many shards.
+    An input without examples gets no shard. Raises ConfigError if no input has examples, InputError
+    if an input cannot be read, is not of its format or has wrong ids, or there are too many shards.
     """
     stamps = look_up_all(inputs)
     entries: list[InputEntry] = []
     shards: list[ShardEntry] = []
-    empty: list[ShardEntry] = []
     id_type: Literal["int", "str"] = "int"
     first = 0
     with contextlib.closing(Ids(source_of_input(config, inputs[0]))) as ids:
@@ -43,7 +46,6 @@ def make_plan(
             found = cut_input(config, path, stamp, number=number, first=first, ids=ids)
             entries.append(found.entry)
             if not found.entry.records:
-                empty += found.shards
                 continue
             first += found.entry.records
             shards += found.shards
@@ -56,6 +58,12 @@ def make_plan(
                 )
         ids.finish()
     check_still(inputs, stamps)
+    empty = [entry.path for entry in entries if not entry.records]
+    if not shards:
+        raise no_examples(name_some(empty))
+    if empty:
+        message = "%d of %d inputs have no examples: %s"
+        logger.warning(message, len(empty), len(inputs), name_some(empty))
     return Manifest(
         folder=folder,
         format=file_format,
@@ -63,7 +71,7 @@ def make_plan(
         id_type=id_type,
         run=describe_run(config, checkpoint),
         inputs=tuple(entries),
-        shards=tuple(shards or empty[:1]),
+        shards=tuple(shards),
     )
 
 

@@ -27,10 +27,10 @@ from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
 from bert_features.formats import check_dtype, read_features
 from bert_features.formats.checks import check_name
-from bert_features.readers.contents import likely_format
+from bert_features.readers.contents import no_examples, sample_lines, warn_of_format
 from bert_features.readers.examples import read_examples, source_of
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.opening import check_file, is_stream
+from bert_features.readers.opening import check_file
 
 logger = logging.getLogger("bert_features")
 
@@ -47,8 +47,11 @@ def check_input_and_checkpoint(
     check_kinds(config)
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
-    texts = [text for path in input_paths for text in _check_input(config, path)]
-    _hint_at_format(config, input_paths)
+    firsts = [_first_examples(config, path) for path in input_paths]
+    if firsts and all(examples == [] for examples in firsts):
+        raise no_examples(str(input_paths[0]))
+    texts = [each for some in firsts for each in some or () if each.words_a is None][:1]
+    hint_at_format(config, input_paths)
     checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
         check_lengths(config, row_length(config, checkpoint))
@@ -64,42 +67,33 @@ def check_input_and_checkpoint(
     return checkpoint
 
 
-def _check_input(config: ExtractConfig, path: str | Path) -> list[InputExample]:
-    """Refuses an input that cannot be read, or whose first examples cannot.
+def _first_examples(config: ExtractConfig, path: str | Path) -> list[InputExample] | None:
+    """The first examples of an input; refuses one that cannot be read.
 
-    An address is left for the run, and so is what can be read only once. Gives one of the examples
-    that are no words, if there is one.
+    An address is left for the run, and so is what can be read only once: None.
     """
-    examples = read_examples(
-        path, config.input_settings(), encoding_errors=config.encoding_errors
-    )  # reads nothing yet
+    source = source_of(path, config.input_settings(), config.encoding_errors)
     if is_url(path):
-        return []
+        return None
     check_file(path)
-    if is_stream(path):
-        return []
+    if not source.can_reopen:
+        return None
+    examples = read_examples(path, config.input_settings(), encoding_errors=config.encoding_errors)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
-        return [each for each in islice(examples, _FIRST) if each.words_a is None][:1]
+        return list(islice(examples, _FIRST))
 
 
-def _hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
-    """Warns of the first input that is text by its suffix alone and looks like another format."""
+def hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
+    """Warns of the first input that is text by its suffix alone and looks like another format.
+
+    An address and what can be read only once are left for their reader.
+    """
     for path in paths:
         source = source_of(path, config.input_settings(), "replace")
-        by_suffix = config.input_format == "auto" and source.input_format.format == "text"
-        if not by_suffix or is_url(path) or is_stream(path):
-            continue
-        with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
-            found = likely_format(lines)
-        if found is not None:
-            logger.warning(
-                "%s is read as text, each line as one example, but looks like %s; if it is, pass "
-                "--input-format %s (in Python: input_format)",
-                path,
-                found,
-                found,
-            )
-            return
+        if source.by_suffix and source.input_format.format == "text" and source.can_reopen:
+            with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
+                if warn_of_format(source.name, sample_lines(lines)):
+                    return
 
 
 def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:

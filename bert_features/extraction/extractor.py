@@ -206,8 +206,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """The vectors of texts in memory as NumPy arrays; warnings are logged as in a call.
 
         Args:
-          texts: as in a call; or a single text. Texts of an iterator are taken one by one, so that
-            only their vectors are in memory.
+          texts: as in a call, but their ids are not read; or a single text. Texts of an iterator
+            are taken one by one, so that only their vectors are in memory.
           output: name of the output to return; not needed if there is only one.
           ragged: return the vectors of tokens or words without padding.
           text_field: column of the texts of a table, as in a call.
@@ -246,6 +246,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             text_field=text_field,
             text_b_field=text_b_field,
             tokens_field=tokens_field,
+            with_ids=False,
         )
         # A wrong one is found before anything is computed.
         examples = list(found) if isinstance(given, Sized) else found

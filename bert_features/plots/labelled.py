@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.input_format import FORMATS
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers import registry
@@ -11,8 +12,6 @@ from bert_features.readers.examples import source_of
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.source import Source
-
-_FORMATS = ("csv", "tsv", "jsonl", "parquet")
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,13 @@ def _check_field(source: Source, field: str) -> None:
     if not field:
         raise ConfigError.naming("{label_field} is ''; name the field of the labels")
     kind = source.input_format.format
-    if kind not in _FORMATS:
+    if "text_field" not in FORMATS[kind].settings:
         raise ConfigError.naming(
             "{label_field} names a field, and {name} is read as {kind}, which has none; pass a "
             "file of one of these formats: {allowed}",
             name=source.name,
             kind=kind,
-            allowed=", ".join(_FORMATS),
+            allowed=", ".join(n for n, row in FORMATS.items() if "text_field" in row.settings),
         )
 
 

@@ -5,5 +5,7 @@ MODEL_SETTINGS = (
     *("max_seq_length", "device", "runtime", "precision"),
 )
 # Where the texts of a file are.
-INPUT_SETTINGS = ("input_format", "text_field", "quoting", "max_line_bytes", "encoding_errors")
+INPUT_SETTINGS = (
+    *("input_format", "text_field", "delimiter", "quoting", "max_line_bytes", "encoding_errors"),
+)
 WORD_SETTINGS = ("word_split",)

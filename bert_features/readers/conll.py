@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bert_features.config.input_format import CONLL_COLUMNS
+from bert_features.config.input_format import FORMATS
 from bert_features.errors import InputError
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
@@ -37,7 +37,7 @@ class _Sentence:
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
-    column = source.input_format.conll_column or CONLL_COLUMNS[source.input_format.format]
+    column = source.input_format.conll_column or FORMATS[source.input_format.format].column
     for sentence in _sentences(source):
         words = []
         for number, columns in sentence.words:

@@ -1,6 +1,6 @@
 """Examples from a file or from texts in memory."""
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,7 +40,7 @@ def read_examples(
     Raises:
       ConfigError: the input format has a setting that has no meaning for this kind of file.
       InputError: the file cannot be read, is not of its format, holds bytes that are not UTF-8, or
-        its ids are wrong or repeated.
+        its ids are wrong or repeated, or its suffix is one of files without texts.
       MissingExtraError: the package that opens this kind of address is not installed.
     """
     return registry.read(source_of(path, input_format, encoding_errors))
@@ -67,6 +67,7 @@ def examples_of_texts(
     text_b_field: str | None = None,
     tokens_field: str | None = None,
     id_field: str | None = None,
+    with_ids: bool = True,
 ) -> Iterator[InputExample]:
     """One example per text, taken as it is: neither stripped nor split into pairs.
 
@@ -80,6 +81,7 @@ def examples_of_texts(
       text_b_field: column of the second texts of pairs; by default `text_b` if it exists.
       tokens_field: column of lists of words, instead of `text_field`.
       id_field: column of the ids; by default `id` if it exists, else the row's number from 0.
+      with_ids: whether texts keep their own ids, which must be unique; else they are numbered.
 
     Raises:
       ConfigError: a field is named here, but `texts` is no table; or texts and words are named.
@@ -96,12 +98,13 @@ def examples_of_texts(
     if isinstance(texts, str):
         raise InputError("texts is one string; pass a list of texts, such as [text]")
     if frames.column_names(texts) is not None:
+        given |= {} if with_ids else {"id_field": ""}
         return _examples_of_table(texts, settings or InputFormat(), given)
     if given:
         raise ConfigError(
             f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a table"
         )
-    return _examples_of_list(texts)
+    return _examples_of_list(texts, frames.index_ids(texts) if with_ids else None)
 
 
 def _examples_of_table(
@@ -118,8 +121,7 @@ def _examples_of_table(
     return frames.read_table(table, InputFormat(**fields))
 
 
-def _examples_of_list(texts: Texts) -> Iterator[InputExample]:
-    own_ids = frames.index_ids(texts)
+def _examples_of_list(texts: Texts, own_ids: Sequence[int | str] | None) -> Iterator[InputExample]:
     values = frames.column_values(texts)
     if not isinstance(values, Iterable) or isinstance(values, Set):  # a set has no order
         raise InputError(f"texts is {shown(texts)}; pass a list of texts")
@@ -148,5 +150,6 @@ def source_of(
     path: str | Path, input_format: InputFormat | None, encoding_errors: EncodingErrors
 ) -> Source:
     """What `read_examples` reads, with its format decided; raises ConfigError as there."""
-    decided = registry.decide_format(input_format or InputFormat(), path)
-    return Source(path, decided, encoding_errors)
+    input_format = input_format or InputFormat()
+    decided = registry.decide_format(input_format, path)
+    return Source(path, decided, encoding_errors, by_suffix=input_format.format == "auto")

@@ -41,10 +41,14 @@ def column_names(texts: Any) -> list[str] | None:
             "texts is an IterableDataset, which is no table; pass its texts one by one, as in "
             "(row['text'] for row in dataset)"
         )
+    for library, method in _LAZY.items():
+        if _comes_from(texts, library) and hasattr(texts, method):
+            raise InputError(
+                f"texts is a {type(texts).__name__}, which is not computed yet; pass what its "
+                f".{method}() returns"
+            )
     if isinstance(texts, Mapping):
         return [str(key) for key in texts]
-    if _is_lazy(texts):
-        return []
     names = getattr(texts, "column_names", None)  # Arrow and Hugging Face
     if names is None:
         names = getattr(texts, "columns", None)  # pandas, polars, DuckDB
@@ -60,8 +64,6 @@ def refusal(texts: Any) -> InputError:
         column_names(part) is not None for part in texts.values()
     ):
         return InputError(f"texts is a {kind} of {names}; pass one of these parts")
-    if _is_lazy(texts):
-        return InputError(f"texts is a {kind}; collect it, and pass text_field with its column")
     what = "keys" if isinstance(texts, Mapping) else "columns"
     return InputError(
         f"texts is a {kind} with the {what} {names}; name the column of the texts, as in "
@@ -142,6 +144,8 @@ def _select_keys(table: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     return {name: table[name] for name in names}
 
 
+# The method that computes a table of a library whose tables may be lazy.
+_LAZY = {"polars": "collect", "dask": "compute", "pyspark": "toPandas"}
 _SELECT: dict[str, Callable[[Any, list[str]], Any]] = {
     "pandas": lambda table, names: table[names].reset_index(drop=True),
     "polars": lambda table, names: table.select(names),
@@ -153,8 +157,3 @@ _SELECT: dict[str, Callable[[Any, list[str]], Any]] = {
 def _comes_from(value: Any, library: str) -> bool:
     """Whether its class, or one that it extends, is one of a library's."""
     return any(kind.__module__.partition(".")[0] == library for kind in type(value).__mro__)
-
-
-def _is_lazy(texts: Any) -> bool:
-    """Whether it is polars' LazyFrame, whose columns are costly to ask for."""
-    return _comes_from(texts, "polars") and hasattr(texts, "collect")

@@ -1,32 +1,36 @@
-"""JSON lines: an object on each line, with a text or a list of words. Blank lines are skipped."""
+"""JSON lines: an object on each line, with a text or a list of words. Blank lines are skipped.
+
+A file of the format `json` may instead have an array of such objects, as exports do.
+"""
 
 import functools
 import json
 import re
 import reprlib
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.lines import read_raw_lines
+from bert_features.readers.lines import read_raw_lines, too_long
 from bert_features.readers.opening import is_cheap_to_count
 from bert_features.readers.source import Source
 
+_BETWEEN = re.compile(r"[\s,]*")  # what stands between the elements of an array
+_decode = json.JSONDecoder().raw_decode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
-    """One example per line that is not blank."""
+    """One example per line that is not blank, or per element of an array."""
     # Nearly all lines have the same keys.
     fields_of = functools.lru_cache(maxsize=64)(
         lambda names: choose_fields(source.input_format, names, "field")
     )
-    for number, line in enumerate(source.lines(), start=source.first_line):
-        if line.isspace():
-            continue
+    for number, line in _records(source):
         record = _object(source, number, line)
         try:
             yield _example(ids, number, record, fields_of(tuple(record)))
@@ -35,19 +39,63 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 
 
 def count_rows(source: Source) -> int | None:
-    """Number of lines that are not blank."""
-    if not is_cheap_to_count(source.path):
+    """Number of lines that are not blank; None where there may be an array."""
+    if source.input_format.format == "json" or not is_cheap_to_count(source.path):
         return None
     lines = read_raw_lines(source.path, source.input_format.max_line_bytes)
     return sum(not line.isspace() for line in lines)
+
+
+def _records(source: Source) -> Iterator[tuple[int, str]]:
+    """The JSON of each record, with the number of the line on which it begins."""
+    lines = enumerate(source.lines(), start=source.first_line)
+    may_be_array = source.input_format.format == "json"
+    for number, line in lines:
+        if line.isspace():
+            continue
+        if may_be_array and line.lstrip().startswith("["):
+            yield from _elements(source, number, line.lstrip()[1:], lines)
+            return
+        may_be_array = False
+        yield number, line
+
+
+def _elements(
+    source: Source, first: int, rest: str, lines: Iterator[tuple[int, str]]
+) -> Iterator[tuple[int, str]]:
+    """The JSON of each element of an array, of which no more than one is held.
+
+    `rest` is the end of its first line, whose number is `first`; `lines` are the others.
+    """
+    pending, begin, limit = "", first, source.input_format.max_line_bytes
+    for number, line in chain([(first, rest)], lines):
+        text, begin = pending + line, begin if pending else number
+        place = _BETWEEN.match(text).end()  # type: ignore[union-attr]  # it matches nothing too
+        while line.rstrip(" \t\r\n,").endswith(("}", "]")):  # else an element goes on
+            if text.startswith("]", place):
+                if text[place + 1 :].strip() or any(line.strip() for _, line in lines):
+                    raise source.error("something follows the array", number)
+                return
+            try:
+                end = _decode(text, place)[1]
+            except (ValueError, RecursionError):  # most likely more follows
+                break
+            yield begin, text[place:end]
+            begin, place = number, _BETWEEN.match(text, end).end()  # type: ignore[union-attr]
+        pending = text[place:]
+        if len(pending) > limit:
+            raise source.error(too_long("the object", limit, missing="a bracket"), begin)
+    _object(source, begin, pending)  # raises what is wrong with it
 
 
 def _object(source: Source, number: int, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line.rstrip())
     except json.JSONDecodeError as error:
+        expected = "an array of objects, or " if source.input_format.format == "json" else ""
         raise source.error(
-            f"not JSON: {error.msg} (column {error.colno}); expected one object on each line",
+            f"not JSON: {error.msg} (column {error.colno}); expected {expected}one object on each "
+            "line",
             number,
         ) from error
     except RecursionError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from bert_features.config.input_format import FormatName
+from bert_features.config.input_format import FORMATS
 from bert_features.errors import InputError
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
@@ -16,9 +16,6 @@ from bert_features.readers.lines import Part, Place, read_raw_lines
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Source
 
-# One example on each line, or in each row of Parquet. Of the others, csv has its header at the
-# beginning, and in CoNLL files what is on a line depends on the lines before it.
-_CUT: frozenset[FormatName] = frozenset({"text", "words", "jsonl", "parquet"})
 _LINES = 64  # held at a time
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -40,7 +37,7 @@ class CutPart:
 
 def can_be_cut(source: Source) -> bool:
     """Whether an input can be read from the middle."""
-    return source.input_format.format in _CUT and not is_compressed(source.path)
+    return FORMATS[source.input_format.format].can_be_cut and not is_compressed(source.path)
 
 
 def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) -> Iterator[CutPart]:

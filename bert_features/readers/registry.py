@@ -1,4 +1,4 @@
-"""The table of input formats: which module reads each, and which format a path has."""
+"""Input formats: which one a path has, and its module, which reads it."""
 
 import contextlib
 import importlib
@@ -6,44 +6,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_features.config.input_format import FormatName, InputFormat
+from bert_features.config.input_format import FORMATS, InputFormat
+from bert_features.errors import InputError
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file, suffix_of
 from bert_features.readers.source import Source
 
-# Each module has `read_rows(source, ids)` and `count_rows(source)`. They are imported when they are
-# used: some need a library that takes time to import.
-MODULES: dict[FormatName, str] = {
-    "text": "bert_features.readers.text",
-    "words": "bert_features.readers.text",
-    "jsonl": "bert_features.readers.jsonl",
-    "csv": "bert_features.readers.table",
-    "tsv": "bert_features.readers.table",
-    "parquet": "bert_features.readers.parquet",
-    "conll": "bert_features.readers.conll",
-    "conllu": "bert_features.readers.conll",
-}
-# The suffix of a path without its .gz, .bz2, .xz or .zst; any other suffix means text.
-SUFFIXES: dict[str, FormatName] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".conll": "conll",
-    ".conllu": "conllu",
+SUFFIXES = {suffix: name for name, row in FORMATS.items() for suffix in row.suffixes}
+# Suffixes of files whose lines are no texts, by what to do with such a file.
+_NO_TEXT = {
+    "extract its texts first": ".xml .html .htm .xhtml .yaml .yml .toml .eml .srt .vtt",
+    "save its sheet as csv": ".xlsx .xls .xlsm .ods",
+    "save it as plain text": ".pdf .docx .doc .odt .rtf .epub .pptx .ppt",
+    "unpack it": ".zip .tar .tgz .7z .rar",
+    "convert it to jsonl or Parquet": ".orc .avro .sqlite .db .pkl .pickle .npy .pt .feather",
 }
 
 
 def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
     """The input format of a path: `auto` becomes the format of the suffix.
 
-    Raises ConfigError if a setting is set that has no meaning in this format.
+    Raises:
+      ConfigError: a setting is set that has no meaning in this format.
+      InputError: the suffix says that its lines are no texts, and no format is named.
     """
     name = input_format.format
     if name == "auto":
-        name = SUFFIXES.get(suffix_of(path), "text")
+        suffix = suffix_of(path)
+        name = SUFFIXES.get(suffix, "text")
+        cure = next((cure for cure, others in _NO_TEXT.items() if suffix in others.split()), None)
+        if cure and name == "text":
+            raise InputError.naming(
+                "{path} is no file of texts by its suffix {suffix}; {cure}, or name its format by "
+                "{input_format}",
+                path=path,
+                suffix=suffix,
+                cure=cure,
+            )
     return input_format.decided(name)
 
 
@@ -76,4 +76,6 @@ def count(source: Source) -> int | None:
 
 
 def _module(source: Source) -> Any:
-    return importlib.import_module(MODULES[source.input_format.format])
+    # Imported when it is used: some need a library that takes time to import.
+    name = FORMATS[source.input_format.format].module
+    return importlib.import_module(f"bert_features.readers.{name}")

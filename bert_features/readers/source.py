@@ -7,8 +7,9 @@ from pathlib import Path
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
+from bert_features.files import is_url
 from bert_features.readers.lines import WHOLE, EncodingErrors, Part, Place, read_lines
-from bert_features.readers.opening import name_of
+from bert_features.readers.opening import is_stream, name_of
 
 
 class Origin(abc.ABC):
@@ -57,6 +58,7 @@ class Source(Origin):
       encoding_errors: what to do with bytes that are not UTF-8.
       part: the examples to read.
       place: told of each line as it is read.
+      by_suffix: whether its suffix decided its format.
     """
 
     path: str | Path
@@ -64,6 +66,12 @@ class Source(Origin):
     encoding_errors: EncodingErrors = "strict"
     part: Part = WHOLE
     place: Place | None = None
+    by_suffix: bool = False
+
+    @property
+    def can_reopen(self) -> bool:
+        """Whether reading some lines ahead costs nothing: a file of this machine."""
+        return not (is_url(self.path) or is_stream(self.path))
 
     @property
     def first_line(self) -> int:

@@ -1,13 +1,22 @@
-"""Comma- and tab-separated values with a header. Ids are strings; words are split at white space.
+"""Comma- and tab-separated values. Ids are strings; words are split at white space.
+
+The first row has the names of the columns, unless the settings name fields by their numbers: then
+it is an example too. A line `sep=;` before it, as Excel writes, names the delimiter.
 
 In tab-separated files quotes are text, unless the setting `quoting` says otherwise. Blank lines are
 skipped. An empty second text means none: a table has no other way to say it.
 """
 
 import csv
+import functools
+import logging
+import re
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
-from bert_features.config.input_format import QUOTING, FormatName
+from bert_features.config.input_format import FIELD_NAMES, FORMATS, FormatRow, InputFormat
+from bert_features.config.settings import shown
 from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
@@ -15,20 +24,26 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import size_of, too_long
 from bert_features.readers.source import Source
 
-_DELIMITERS: dict[FormatName, str] = {"csv": ",", "tsv": "\t"}
+logger = logging.getLogger("bert_features")
+
+_EXCEL = re.compile('"?sep=(.)"?\\s*$', re.IGNORECASE)
 
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
-    """One example per row after the header."""
+    """One example per row after the header, if there is one."""
     records = _records(source)
-    _, header = next(records, (0, None))
-    if header is None:
-        raise source.error("it is empty; expected a header with the names of the columns")
+    top = next(records, None)
+    if top is None:
+        return
+    header = _header(source.input_format, top[1])
     fields = _fields(source, header)
     column = {name: header.index(name) for name in fields.names()}
     id_column = None if fields.unique_id is None else column[fields.unique_id]
     first_column = column[fields.first]
     second_column = None if fields.second is None else column[fields.second]
+    if header is not top[1]:
+        _report_no_header(source.name, top[1][first_column])
+        records = chain([top], records)
     for line, values in records:
         if len(values) != len(header):
             raise _wrong_width(source, line, values, header)
@@ -45,6 +60,59 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 def count_rows(source: Source) -> int | None:
     """None: a quoted field may hold line ends, so that rows cannot be counted by lines."""
     return None
+
+
+def _row(source: Source) -> FormatRow:
+    return FORMATS[source.input_format.format]
+
+
+def _find_delimiter(source: Source, first_line: str) -> str:
+    """The only delimiter that gives the wanted fields; InputError if several give other fields."""
+    # A lone "\r" is an error of csv, which reading reports.
+    lines, quoting = [first_line.rstrip().replace("\r", " ")], _quoting(source)
+    known = _row(source).delimiters
+    rows = {each: next(csv.reader(lines, delimiter=each, quoting=quoting), []) for each in known}
+    fits = {each: row for each, row in rows.items() if _fits(source.input_format, row)}
+    if any(len(row) == 1 for row in fits.values()):  # is the whole line meant as a name?
+        fits |= {each: row for each, row in rows.items() if len(row) > 1}
+    different = {tuple(row): each for each, row in reversed(fits.items())}
+    if len(different) > 1:
+        raise source.error(
+            InputError.naming(
+                "its first line may be separated by {these}; pass {delimiter} with one of them",
+                these=" or ".join(map(repr, reversed(different.values()))),
+            )
+        )
+    # If none fits, the error names the columns of the delimiter that gives most.
+    return next(iter(fits), max(known, key=lambda each: len(rows[each])))
+
+
+def _fits(input_format: InputFormat, row: list[str]) -> bool:
+    try:
+        choose_fields(input_format, _header(input_format, row), "column")
+    except FieldError:
+        return False
+    return True
+
+
+def _header(input_format: InputFormat, row: list[str]) -> list[str]:
+    """The names of the columns: the first row, or if fields are named by numbers these, from 1.
+
+    A number that is also in the first row is a name there if its place has no text but a number, as
+    in `0,1,2`, the header that pandas writes.
+    """
+    named = [getattr(input_format, name) or "" for name in FIELD_NAMES]
+    has_none = any(
+        name not in row or not ("".join(row[int(name) - 1 : int(name)]) or "0").isdecimal()
+        for name in named
+        if name.isascii() and name.isdecimal()
+    )
+    return [str(number) for number in range(1, len(row) + 1)] if has_none else row
+
+
+@functools.lru_cache(maxsize=64)  # once, however often a file is read
+def _report_no_header(name: str, text: str) -> None:
+    logger.info("%s has no header: its first row is an example, %s", name, shown(text))
 
 
 def _fields(source: Source, header: list[str]) -> Fields:
@@ -66,12 +134,7 @@ def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
     # Python's own limit, 131,072 characters, is shorter than some texts; `lines` sets ours.
     csv.field_size_limit(max(csv.field_size_limit(), source.input_format.max_line_bytes))
     lines = _RecordLines(source)
-    reader = csv.reader(
-        lines,
-        delimiter=_DELIMITERS[source.input_format.format],
-        quoting=csv.QUOTE_MINIMAL if _is_quoted(source) else csv.QUOTE_NONE,
-        strict=True,
-    )
+    reader = csv.reader(lines, delimiter=lines.delimiter, quoting=_quoting(source), strict=True)
     while True:
         lines.begin_record()
         line = reader.line_num + 1
@@ -86,13 +149,26 @@ def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
 
 
 class _RecordLines:
-    """The lines of a source for the csv module, which asks for more until a quote is closed."""
+    """The lines of a source for the csv module, which asks for more until a quote is closed.
+
+    Attributes:
+      delimiter: the delimiter: set, or stated by a line `sep=;`, or found in the first line.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lines = source.lines()
         self._count = self._size = 0
         self.begin_record()
+        ahead = [""]
+        while not ahead[-1].strip() and (line := next(self._lines, "")):
+            ahead.append(line)
+        stated = _EXCEL.match(ahead[-1])
+        if stated:
+            ahead[-1] = "\n"  # blank lines are skipped
+        self._lines = chain(ahead[1:], self._lines)
+        given = (source.input_format.delimiter or "").replace("\\t", "\t")  # as a shell passes it
+        self.delimiter = given or (stated[1] if stated else _find_delimiter(source, ahead[-1]))
 
     def begin_record(self) -> None:
         """Counts the bytes of a record from here."""
@@ -114,9 +190,13 @@ class _RecordLines:
         return line
 
 
+def _quoting(source: Source) -> Any:
+    return csv.QUOTE_MINIMAL if _is_quoted(source) else csv.QUOTE_NONE
+
+
 def _is_quoted(source: Source) -> bool:
     quoting = source.input_format.quoting
-    return QUOTING[source.input_format.format] if quoting is None else quoting
+    return _row(source).quoting if quoting is None else quoting
 
 
 def _with_hint(source: Source, problem: str | InputError) -> InputError:
@@ -133,16 +213,13 @@ def _with_hint(source: Source, problem: str | InputError) -> InputError:
 
 def _with_header_hint(source: Source, problem: InputError, header: list[str]) -> InputError:
     """A problem with the names of columns, and whether the delimiter or the header is its cause."""
-    for name, delimiter in _DELIMITERS.items():
-        if name != source.input_format.format and len(header) == 1 and delimiter in header[0]:
-            return InputError.naming(
-                f"{{problem}}; the first line looks like {name}: if it is, pass "
-                f"{{input_format:{name!r}}}",
-                problem=problem,
-            )
+    if len(header) == 1 and "," in header[0] and len(_row(source).delimiters) == 1:
+        return InputError.naming(
+            "{problem}; the first line looks like csv: if it is, pass {input_format:'csv'}",
+            problem=problem,
+        )
     return InputError.naming(
-        "{problem}; the first line must name the columns: if it does not, put one such as {line} "
-        "before it",
+        "{problem}; the first line must name the columns: if it does not, pass the number of one, "
+        "from 1, as in {text_field:'2'}",
         problem=problem,
-        line=_DELIMITERS[source.input_format.format].join(["id", "text"]).replace("\t", "<tab>"),
     )

@@ -6,6 +6,7 @@ Text is `text a ||| text b`, as the official script reads it. Words are separate
 import re
 from collections.abc import Iterator
 
+from bert_features.readers.contents import watch
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import count_lines
@@ -23,7 +24,11 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
             yield InputExample.from_words(ids.of(number), *_split_words(line.split()))
         return
     # The official script keeps a byte order mark.
-    for number, line in enumerate(source.lines(with_mark=True), start=source.first_line):
+    lines = source.lines(with_mark=True)
+    # Checks before a run look into the files of this machine; a shard is read once or more.
+    if source.by_suffix and source.place is None and not (source.part.line or source.can_reopen):
+        lines = watch(source.name, lines)
+    for number, line in enumerate(lines, start=source.first_line):
         yield InputExample(ids.of(number), *_split_text(line))
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.cli.command_line import run
+from tests.readers.inputs import write
 from tests.toy import TOY_VOCAB
 
 
@@ -56,6 +57,24 @@ def test_it_reads_what_extract_reads(toy_tokens):
     words = toy_tokens("in.conll", "the O\na O\n\nb O\n")
     assert words == ["the a", "b"]
     assert toy_tokens("in", "the\n\n", "--input-format", "conll") == ["the"]
+    assert toy_tokens("in.csv", "text;id\na, b;1\n") == ["a [UNK] b"]
+    by_number = ["--text-field", "2", "--delimiter", "\\t"]
+    assert toy_tokens("in.csv", "1\ta, b\n", *by_number) == ["a [UNK] b"]
+    assert toy_tokens("in.json", '[{"text": "the"},\n{"text": "a"}]') == ["the", "a"]
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_what_looks_like_another_format_is_warned_of(toy, tmp_path, caplog, from_stdin):
+    lines = '[{"text": "a"},\n{"text": "b"}]\n'
+    path = write(tmp_path, "in", lines)
+    name = "standard input" if from_stdin else path
+    given = ("-", lines) if from_stdin else (path, None)
+    result = run("tokenize", given[0], "--checkpoint", toy, "--uncased", stdin=given[1])
+    assert result.exit_code == 0
+    assert caplog.messages == [
+        f"{name} is read as text, each line as one example, but looks like json; if it is, pass "
+        "--input-format json (in Python: input_format)"
+    ]
 
 
 def test_jsonl(toy_tokens):

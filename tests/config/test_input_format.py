@@ -11,6 +11,7 @@ from bert_features.errors import ConfigError
     [
         ({"format": "xml"}, "format is 'xml'; allowed: 'auto', 'text', 'words', 'jsonl'"),
         ({"conll_column": 0}, "conll_column is 0; allowed: an integer of at least 1"),
+        ({"delimiter": ";;"}, r"delimiter is ';;'; allowed: one character, as ';', '\|' or"),
         ({"text_field": "a", "tokens_field": "b"}, "'a'.* or words .*'b'"),
         ({"text_b_field": "a", "tokens_field": "b"}, "'a'.* or words .*'b'"),
     ],

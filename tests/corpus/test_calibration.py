@@ -348,13 +348,6 @@ def test_more_texts_than_a_computer_counts(config, texts, tmp_path, caplog):
     assert "int8 values" not in caplog.text
 
 
-def test_an_empty_input(config, tmp_path):
-    (tmp_path / "in.txt").write_text("")
-    for out in (tmp_path / "out.parquet", f"{tmp_path}/out/"):
-        extract(config(*ALL), tmp_path / "in.txt", out)
-        assert len(read_features(out)) == 0
-
-
 def test_neighbors_of_small_vectors(config, texts, tmp_path):
     extract(config(*ALL), texts, tmp_path / "out.parquet")
     floats = vectors(tmp_path / "out.parquet", "float32")

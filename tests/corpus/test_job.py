@@ -1,5 +1,6 @@
 """A run into a folder of shards: whole, begun again, gone on with, refused."""
 
+import gzip
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from bert_features.errors import BertFeaturesError, ConfigError, InputError, Out
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
 from tests.corpus.runs import EXAMPLES, StopRun, extract_until, shards_of, stop_after
+from tests.readers.inputs import standard_input
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl", "npz"])
@@ -169,10 +171,18 @@ def test_the_bytes_do_not_depend_on_how_the_format_was_chosen(config, texts, tmp
     assert shards_of(tmp_path / "named") == shards_of(tmp_path / "default")
 
 
-def test_an_empty_input_makes_an_empty_shard(config, tmp_path):
-    (tmp_path / "in.txt").write_text("")
-    extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/")
-    assert len(read_features(tmp_path / "out" / "part-00000-of-00001.parquet")) == 0
+@pytest.mark.parametrize("name", ["in.txt", "in.csv", "in.json.gz", "-"])
+@pytest.mark.parametrize("output", ["out.parquet", "out/"])
+def test_an_input_without_examples_is_refused(config, tmp_path, monkeypatch, name, output):
+    standard_input(monkeypatch, "")
+    if name != "-":
+        (tmp_path / name).write_bytes(gzip.compress(b"[]") if name.endswith("gz") else b"")
+        name = str(tmp_path / name)
+    elif output == "out/":
+        return  # needs a file
+    with pytest.raises(ConfigError, match="has no examples; pass an input with at least one text"):
+        extract(config(), name, f"{tmp_path}/{output}")
+    assert not (tmp_path / output).exists()
 
 
 @pytest.mark.parametrize(

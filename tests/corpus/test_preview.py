@@ -186,5 +186,5 @@ def test_an_empty_input(toy, tmp_path):
     (tmp_path / "in.txt").write_text("")
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
     result = CliRunner().invoke(app, ["plan", str(tmp_path / "in.txt"), *options])
-    assert result.exit_code == 0, result.output
-    assert "no examples" in result.stdout
+    assert result.exit_code == 2
+    assert "in.txt has no examples; pass an input with at least one text" in result.stderr

@@ -68,13 +68,15 @@ def test_a_folder_a_glob_and_a_list_are_the_same_inputs(config, inputs, tmp_path
         assert summary.before.examples == 12
 
 
-def test_inputs_without_examples_make_one_shard(config, tmp_path):
+def test_inputs_without_examples_are_named(config, tmp_path, caplog):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=r"a\.txt has no examples"):
+        extract(config(), tmp_path / "*.txt", f"{tmp_path}/out/")
+    (tmp_path / "c.txt").write_text("a\n")
     extract(config(), tmp_path / "*.txt", f"{tmp_path}/out/")
-    assert len(Manifest.read(tmp_path / "out").shards) == 1
-    assert len(read_features(tmp_path / "out")) == 0
-    extract(config(), tmp_path / "*.txt", f"{tmp_path}/out/")
+    assert f"2 of 3 inputs have no examples: {tmp_path}/a.txt, {tmp_path}/b.txt" in caplog.text
+    assert len(read_features(tmp_path / "out")) == 1
 
 
 def test_own_ids_are_kept_and_checked_over_all(config, tmp_path):

@@ -7,6 +7,7 @@ import sys
 import weakref
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -186,6 +187,15 @@ def test_strings_of_tensorflow(extractor):
     texts = ["a b", "naïve", ""]
     wanted = extractor.encode(texts, "sequence")
     np.testing.assert_array_equal(extractor.encode(tf.constant(texts), "sequence"), wanted)
+
+
+def test_the_index_of_a_series_need_not_be_unique(extractor):
+    """No ids come back; a call, which gives them, asks for it."""
+    series = pd.Series(["a b", "it is"], index=[5, 5])
+    vectors = extractor.encode(series, "sequence")
+    np.testing.assert_array_equal(vectors, extractor.encode(["a b", "it is"], "sequence"))
+    with pytest.raises(InputError, match="5 occurs more than once"):
+        extractor(series)
 
 
 def test_without_eager_execution_it_is_refused(extractor, toy):

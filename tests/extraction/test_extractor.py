@@ -13,7 +13,6 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, InputError, OutputError
-from bert_features.extraction.extractor import Counts
 from bert_features.readers.input_example import InputExample
 from bert_features.verify.comparison import TOLERANCES, deviation
 from tests.conftest import NUM_DEVICES
@@ -262,14 +261,6 @@ def test_pairs(toy, tmp_path, kept_steps):
     expected = NumpyEncoder(find_checkpoint(toy).config, random_weights(TOY))
     want = expected(ids, np.ones_like(ids), types)[-1][0]
     np.testing.assert_allclose(record.features["layer_output_0"], want, rtol=0, atol=2e-5)
-
-
-def test_an_empty_file_gives_no_records(toy, tmp_path, kept_steps):
-    (tmp_path / "in.txt").write_text("")
-    config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
-    summary = extract(config, tmp_path / "in.txt", tmp_path / "o.parquet")
-    assert summary.counts == Counts()
-    assert list(read_features(tmp_path / "o.parquet")) == []
 
 
 def test_progress_is_told(toy, tmp_path, kept_steps):

@@ -1,12 +1,13 @@
 """Contents that are no texts: features files are refused, whatever they are read as."""
 
 import gzip
+import io
 import re
 
 import pytest
 
 from bert_features.errors import InputError
-from bert_features.readers.contents import likely_format
+from bert_features.readers.contents import likely_format, sample_lines
 from bert_features.readers.examples import count_examples
 from tests.cli.command_line import run
 from tests.formats.feature_files import ONE, SIDECARS, SUFFIX, all_formats, make_batch, write
@@ -96,15 +97,50 @@ def test_what_only_looks_like_features_is_read(tmp_path):
         ("a text, with tokens\n\nand more\n", None),
         ("THE END\n\nIN THE WOODS\nA CAT\n\n", None),
         ("so it\n\nis a\nwas b\nof c\n\n", None),
+        ('[{"text": "a"}, {"text": "b"}]\n', "json"),
+        ('[\n  {\n    "text": "a"\n  }\n]\n', "json"),
+        ('\ufeff\n{\n  "text": "a"\n}\n', "json"),
+        ('["a", "b"]\n', "json"),
+        ('{"text": "a"},\n{"text": "b"}\n', "json"),
+        ("[1] A. Smith, 2019\n[2] B\n", None),
+        ("[[Link]] is a page\n", None),
+        ("[ ] buy milk\n[x] eat\n", None),
+        ('["Quoted"] she said\n', None),
+        ("{smile} so good\n{smile}\n", None),
+        ('<?xml version="1.0"?>\n<a>\n', "XML or HTML"),
+        ("<!DOCTYPE html>\n", "XML or HTML"),
+        ('<doc id="1">\nA text.\n</doc>\n', "XML or HTML"),
+        ("<s>a text</s>\n<s>b</s>\n", "XML or HTML"),
+        ("<3 this\n<b>is</b> fine\n", None),
+        ("<user> hi\n<user> there\n", None),
+        ("- text: a\n- text: b\n", "YAML"),
+        ("- a point\n- text\n", None),
+        ("%PDF-1.4\n", "RTF or PDF"),
+        ("id|text|label\n1|a|x\n", "csv"),
+        ("1|a|x\n2|b|y\n", "csv"),
+        ("1;a;x\n2;b;y\n", "csv"),
+        ("id;text\n", "csv"),
+        ("id,sentence\n1,it is, so to say\n2,b\n", "csv"),
+        ("So, it is\nSo, is it\n", None),
+        ("['a', 'b']\n", "json"),
+        ("{\\rtf1 hi}\n", "RTF or PDF"),
+        ("text: a\n", "YAML"),
+        ("a\rb\r", "lines that end in \\r"),
+        ("a\r\nb\r\n", None),
+        ("1\ta film\n2\tb\n", "tsv"),
+        ("a ||| b\nc ||| d\n", None),
+        ("a | b\nc | d | e\n", None),
+        ("one; two\nthree; four\n", None),
+        ("one\ttext with a tab\n", None),
         ("\n\n", None),
         ("", None),
     ],
 )
 def test_the_format_that_lines_look_like(content, format):
-    assert likely_format(content.splitlines(keepends=True)) == format
+    assert likely_format([*io.StringIO(content, newline="\n")]) == format
 
 
 def test_long_lines_are_not_all_read():
     lines = iter(["a" * (1 << 16)] * 200)
-    assert likely_format(lines) is None
+    assert likely_format(list(sample_lines(lines))) is None
     assert len(list(lines)) >= 198

@@ -171,8 +171,8 @@ def test_the_fields_of_the_settings_are_the_defaults():
 def test_what_is_no_column_of_texts():
     with pytest.raises(InputError, match="'text' is one string; expected a column"):
         list(examples_of_texts({"text": "abc"}, text_field="text"))
-    with pytest.raises(InputError, match="texts is a LazyFrame; collect it"):
-        list(examples_of_texts(pl.LazyFrame({"text": ["a"]})))
+    with pytest.raises(InputError, match=r"a LazyFrame, .*; pass what its \.collect\(\) re"):
+        list(examples_of_texts(pl.LazyFrame({"text": ["a"]}), text_field="text"))
     with pytest.raises(InputError, match="texts has 2 dimensions; allowed: one"):
         list(examples_of_texts(np.array([["a"]])))
     with pytest.raises(InputError, match=r"texts\[0\] is 1; allowed"):
@@ -206,6 +206,15 @@ def test_a_series_keeps_its_index():
     ]
     named = pd.Series([["a", "b"]], index=["k"])
     assert list(examples_of_texts(named)) == [of_words("k", "a b")]
+
+
+def test_ids_that_nothing_returns_need_not_be_unique():
+    """As in `encode`."""
+    series = pd.Series(["a", "b"], index=[5, 5])
+    examples = [InputExample(0, "a"), InputExample(1, "b")]
+    assert list(examples_of_texts(series, with_ids=False)) == examples
+    frame = pd.DataFrame({"text": ["a", "b"], "id": [None, 1.5]})
+    assert list(examples_of_texts(frame, text_field="text", with_ids=False)) == examples
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,47 @@ def test_jsonl_fields_of_other_names(tmp_path):
     assert read(path, tokens_field="tokens") == [of_words(7, "w")]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"text": "a"}, {"text": "b\\n]"}]',
+        '\ufeff\n[\n  {\n    "x": {"y": [\n]},\n    "text": "a"\n  },\n  {"text": "b\\n]"}\n]\n\n',
+        '{"text": "a"}\r\n{"text": "b\\n]"}\r\n',
+        '[{"text": "a"}\n,{"text"\n:"b\\n]"}\n]',
+    ],
+)
+def test_json_is_an_array_of_objects_or_one_on_each_line(tmp_path, content):
+    path = write(tmp_path, "in.json", content)
+    assert read(path) == [InputExample(0, "a"), InputExample(1, "b\n]")]
+    assert read(path, max_line_bytes=100) == read(path)
+    assert count_examples(path) is None
+
+
+@pytest.mark.parametrize("content", ["", " \n", "[]", "[\n]\n"])
+def test_json_without_examples(tmp_path, content):
+    assert read(write(tmp_path, "in.json", content)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{\n"text": "a"}', "line 1: not JSON: .*; expected an array of objects, or one object on"),
+        ('[{"text": "a"}]\n[]', "line 1: something follows the array"),
+        ('[{"text": "a"},\n', "line 1: not JSON: Expecting value"),
+        ('[\n{"text": "a"},\n{"text": "b"', "line 3: not JSON: Expecting ',' delimiter"),
+        ('[\n{"text": "a"},\n{"text": "b\n"},\n{"text": "c"}]', "line 3: not JSON: Invalid con"),
+        ('["a"]', "line 1: not a JSON object: 'a'"),
+        ('[{"text": "a"},\n\n{"x": 1}]', "line 3: no field 'text'"),
+        ('[{"text": "a"},\n{' + '"x": 1,\n' * 40, "line 2: the object is longer than 99 bytes"),
+        ('[{"text": "a"},\n{"text": "\\ud800"}]', r"line 2: an escape \\ud800 … \\udfff without"),
+        ('{"text": {"0": "a"}}', "line 1: 'text' is {'0': 'a'}; expected a string"),
+    ],
+)
+def test_json_that_is_refused(tmp_path, content, message):
+    with pytest.raises(InputError, match=rf"in\.json, {message}"):
+        read(write(tmp_path, "in.json", content), max_line_bytes=99)
+
+
 _TOKENS_WANTED = "expected a list of strings"
 
 

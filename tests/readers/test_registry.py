@@ -29,6 +29,8 @@ from tests.readers.inputs import COMPRESS, read, standard_input, write
         ("a.parquet", "parquet"),
         ("a.conll.bz2", "conll"),
         ("a.conllu.zst", "conllu"),
+        ("a.json", "json"),
+        ("a.JSON.gz", "json"),
         ("a.txt", "text"),
         ("csv", "text"),
         ("a.gz", "text"),
@@ -44,11 +46,16 @@ def test_auto_goes_by_the_suffix(name, expected):
 @pytest.mark.parametrize(
     ("path", "settings", "message"),
     [
-        ("a.txt", {"text_field": "t"}, "text_field is set, but .* as text; .* jsonl, csv, tsv, pa"),
+        (
+            "a.txt",
+            {"text_field": "t"},
+            "text_field is set, but .* as text; .* jsonl, json, csv, tsv, pa",
+        ),
         ("-", {"id_field": "i"}, "id_field is set, but the input is read as text"),
         ("a.csv", {"conll_column": 2}, "conll_column .* read as csv; it is for conll, conllu"),
         ("a.jsonl", {"quoting": False}, "quoting .* read as jsonl; it is for csv, tsv"),
         ("a.conll", {"tokens_field": "t"}, "tokens_field .* read as conll"),
+        ("a.tsv", {"delimiter": ";"}, "delimiter .* read as tsv; it is for csv"),
     ],
 )
 def test_settings_of_another_format_are_refused_at_once(path, settings, message):
@@ -57,9 +64,27 @@ def test_settings_of_another_format_are_refused_at_once(path, settings, message)
 
 
 @pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("a.xml.gz", "extract its texts first"),
+        ("a.HTM", "extract its texts first"),
+        ("a.xlsx", "save its sheet as csv"),
+        ("a.docx", "save it as plain text"),
+        ("a.tar.gz", "unpack it"),
+    ],
+)
+def test_suffixes_of_files_without_texts_are_refused(tmp_path, name, cure):
+    with pytest.raises(InputError, match=rf"a\.\S+ is no file of texts by .*; {cure}, or name its"):
+        read_examples(name)
+    content = COMPRESS[".gz"](b"<3\n") if name.endswith(".gz") else b"<3\n"
+    assert len(read(write(tmp_path, name, content), format="text")) == 1
+
+
+@pytest.mark.parametrize(
     ("format", "content", "place"),
     [
         ("jsonl", b'{"text": "a\xe9b"}\n', "line 1: byte 0xe9 at file offset 11"),
+        ("json", b'[\n{"text": "a\xe9b"}]\n', "line 2: byte 0xe9 at file offset 13"),
         ("csv", b"text\na\xe9b\n", "line 2: byte 0xe9 at file offset 6"),
         ("tsv", b"text\na\xe9b\n", "line 2: byte 0xe9 at file offset 6"),
         ("conll", b"\n\na\xe9b O\n", "line 3: byte 0xe9 at file offset 3"),
@@ -93,6 +118,7 @@ def test_what_cannot_be_read(tmp_path, suffix, use):
         ("auto", "a\n"),
         ("words", "a\n"),
         ("jsonl", '{"text": "a"}'),
+        ("json", '[{"text": "a"}]'),
         ("csv", "text\na\n"),
         ("tsv", "text\na"),
         ("conll", "a O\n"),
@@ -109,6 +135,7 @@ ENDLESS = {
     "text": "a\n",
     "words": "a\n",
     "jsonl": '{{"id": {}, "text": "a"}}\n',
+    "json": '{{"id": {}, "text": "a"}},\n',
     "csv": "a,{}\n",
     "conll": "a O {}\n\n",
     "conllu": "1\ta\t{}\n\n",
@@ -122,7 +149,7 @@ def test_the_first_examples_of_an_endless_input(tmp_path, format):
     os.mkfifo(pipe)
     reader_is_done = threading.Event()
     waits_in_vain = threading.Event()
-    header = "text,id\n" if format == "csv" else ""
+    header = {"csv": "text,id\n", "json": "["}.get(format, "")
 
     def feed():
         with pipe.open("w") as file:
@@ -131,6 +158,7 @@ def test_the_first_examples_of_an_endless_input(tmp_path, format):
             file.flush()
             if not reader_is_done.wait(20):
                 waits_in_vain.set()
+            file.write("]" * (format == "json"))
 
     writer = threading.Thread(target=feed, daemon=True)
     writer.start()
@@ -153,12 +181,13 @@ def peak_memory(path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", ["in.jsonl", "in.csv", "in.conllu.gz", "in.txt.bz2"])
+@pytest.mark.parametrize("name", ["in.jsonl", "in.json", "in.csv", "in.conllu.gz", "in.txt.bz2"])
 def test_memory_does_not_grow_with_the_input(tmp_path, monkeypatch, name):
     monkeypatch.setattr(ids, "_HELD", 100)
     word = "x" * 1000
     lines = {
         "in.jsonl": lambda i: json.dumps({"id": f"{i}", "text": word}) + "\n",
+        "in.json": lambda i: f'{"[,"[i > 0]}{{"text": "{word}"}}\n{"]" * (i == 2499)}',
         "in.csv": lambda i: f"{i},{word}\n" if i else "id,text\n",
         "in.conllu.gz": lambda i: f"1\t{word}\n\n",
         "in.txt.bz2": lambda i: f"{word}\n",

@@ -55,15 +55,79 @@ def test_a_tsv_whose_fields_are_quoted_is_refused_with_the_cure(tmp_path, conten
 @pytest.mark.parametrize(
     ("name", "content", "hint"),
     [
-        ("in.csv", "id\ttext\n1\ta, b\n", "looks like tsv: if it is, pass input_format='tsv'"),
         ("in.tsv", "id,text\n1,a\n", "looks like csv: if it is, pass input_format='csv'"),
-        ("in.csv", "1,a film\n", "must name the columns: if it does not, put one such as id,text "),
-        ("in.tsv", "1\ta film\n", "must name the columns: .* such as id<tab>text before it"),
+        ("in.csv", "1,a film\n", "must name the columns: if it does not, pass the number of one, "),
+        ("in.csv", "1;a film\n", "must name the columns: .* from 1, as in text_field='2'"),
+        ("in.tsv", "1\ta film\n", "must name the columns: .* from 1, as in text_field='2'"),
     ],
 )
 def test_the_cause_of_a_wrong_header_is_named(tmp_path, name, content, hint):
     with pytest.raises(InputError, match=rf"no column 'text' .*; the first line {hint}"):
         read(write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "settings"),
+    [
+        ("id;text\r\nx;a, b\r\n", {}),
+        ("id\ttext\nx\ta, b\n", {}),
+        ("id|text\nx|a, b\n", {}),
+        ("\ufeffsep=;\r\nid;text\r\nx;a, b\r\n", {}),
+        ('\n"sep=|"\nid|text\nx|a, b\n', {}),
+        ("id:text\nx:a, b\n", {"delimiter": ":"}),
+        ('id,text\nx,"a, b"\n', {}),
+        ('id;"text"\nx;"a, b"\n', {}),
+        ("sep=;\nid\\text\nx\\a, b\n", {"delimiter": "\\"}),
+        # Without a header.
+        ("x;a, b\n", {"id_field": "1", "text_field": "2", "delimiter": ";"}),
+        ("x\ta, b\n", {"id_field": "1", "text_field": "2", "delimiter": "\\t"}),
+        ('x,"a, b"\n', {"id_field": "1", "text_field": "2"}),
+        ('z;"c\nd";x;a, b\n', {"id_field": "3", "text_field": "4"}),
+        # A label may be the number of the column.
+        ('x,2,"a, b"\n', {"id_field": "1", "text_field": "3"}),
+        ('2,x,3,"a, b"\n', {"id_field": "2", "text_field": "4"}),
+        ('3,x,"a, b"\n', {"id_field": "2", "text_field": "3"}),
+        # pandas numbers columns without names from 0.
+        (',0,1\n0,x,"a, b"\n', {"id_field": "0", "text_field": "1"}),
+        ('0,1,2\ny,x,"a, b"\n', {"id_field": "1", "text_field": "2"}),
+    ],
+)
+def test_delimiters_and_fields_by_number(tmp_path, content, settings):
+    assert read(write(tmp_path, "in.csv", content), **settings) == [InputExample("x", "a, b")]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        ("a, b; c\n", {"text_field": "2"}, "may be separated by ',' or ';'; pass delimiter with"),
+        ("Nr;Satz\n1;a\n", {"text_field": "Nr;Satz"}, "may be separated by ',' or ';'; pass deli"),
+        ("x;a\n", {"text_field": "3"}, "no column '3'; the columns are 1, 2"),
+        ("x;a\n", {"text_field": "0"}, "no column '0'; the columns are 1, 2"),
+        ("x,a\n", {"text_field": "2", "id_field": "id"}, "no column 'id'; the columns are 1, 2"),
+        ("sep=;\nid;text\n1;a;b\n", {}, "line 3: the row has 3 fields, the header 2"),
+        ("Nr;Satz\n1;a\n", {}, "no column 'text' .* the columns are Nr, Satz; set text_field"),
+    ],
+)
+def test_delimiters_that_are_in_doubt_and_numbers_of_no_column(
+    tmp_path, content, settings, message
+):
+    with pytest.raises(InputError, match=message):
+        read(write(tmp_path, "in.csv", content), **settings)
+
+
+def test_a_tsv_without_a_header(tmp_path, caplog):
+    caplog.set_level("INFO", "bert_features")
+    path = write(tmp_path, "in.tsv", '5\ta; b, "c\n6\td\te\n'.replace("\te", ""))
+    assert read(path, text_field="2", id_field="1") == [
+        InputExample("5", 'a; b, "c'),
+        InputExample("6", "d"),
+    ]
+    assert caplog.messages == [f"{path} has no header: its first row is an example, 'a; b, \"c'"]
+
+
+@pytest.mark.parametrize("content", ["", "\ufeff", "\n\n", "id,text\n", "sep=;\n"])
+def test_tables_without_rows(tmp_path, content):
+    assert read(write(tmp_path, "in.csv", content)) == []
 
 
 def test_quotes_in_csv_can_be_text(tmp_path):
@@ -79,7 +143,6 @@ def test_a_csv_field_may_be_long(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "it is empty; expected a header"),
         ("a,b\n1,2\n", "no column 'text' and no column 'tokens'; the columns are a, b; set text_f"),
         ("text,text\n1,2\n", "2 columns are called 'text'"),
         ("id,text\n1,a\n2\n", "line 3: the row has 1 fields, the header 2: id, text"),
