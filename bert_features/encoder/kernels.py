@@ -2,7 +2,7 @@
 
 TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns. Anything
 else runs as a chain of operations, each a pass over memory. The forms here match the patterns;
-scripts/benchmarking/diary.md has the gains. `lanes` has attention for TPUs.
+benchmarks/diary.md has the gains. `lanes` has attention for TPUs.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N` rows.
 """

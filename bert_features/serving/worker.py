@@ -30,7 +30,7 @@ LISTENS, FAILED = ".listens", ".failed"
 # Not 3, for which uvicorn ends every worker.
 _START_FAILED = 1
 # Up to so many cores each kernel has one thread: 1.2 times as many texts, and a long text alone
-# takes 1.3 times as long (scripts/benchmarking/diary.md). With more cores it would take longer yet.
+# takes 1.3 times as long (benchmarks/diary.md). With more cores it would take longer yet.
 _FEW_CORES = 2
 
 
