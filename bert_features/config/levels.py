@@ -1,0 +1,76 @@
+"""Levels: what each vector of a feature represents. Everything that differs by level reads a row.
+
+A *unit* is what a text is cut into: its tokens, its words, or the whole sequence, which is one. A
+level has a vector for each unit, or for each pair of units.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+TEXT = "text"
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """One level.
+
+    Attributes:
+      unit: `token`, `word` or `sequence`.
+      axes: number of axes of a text's features that count units: 0 for a sequence, 2 for pairs.
+      splits: name of the column that says where the vectors of each text begin and end; empty for
+        a sequence, which has one.
+      key: name of the field with the level's features in a JSON line.
+      columns: the columns of the units that are no features: name -> dtype, or `text`.
+      fields: name of the field of each of these columns in JSON; a column without one is left out.
+    """
+
+    unit: str
+    axes: int
+    splits: str
+    key: str
+    columns: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def count(self, units: Any) -> Any:
+        """Number of vectors of a text with so many units; a number or an array of numbers."""
+        return units**self.axes
+
+    def shape(self, width: int, units: Any) -> tuple[Any, ...]:
+        """Shape of a text's vectors of `width` values: [D], [units, D] or [D, units, units]."""
+        return (width, units, units) if self.axes == 2 else (units,) * self.axes + (width,)
+
+
+LEVELS: dict[str, LevelRow] = {
+    "token": LevelRow(
+        "token",
+        1,
+        "row_splits",
+        "features",
+        {"tokens": TEXT, "token_ids": "int32"},
+        {"tokens": "token"},
+    ),
+    "word": LevelRow(
+        "word",
+        1,
+        "word_splits",
+        "words",
+        {
+            "words": TEXT,
+            "word_starts": "int32",
+            "word_ends": "int32",
+            "word_type_ids": "int32",
+            "word_num_pieces": "int32",
+        },
+        {
+            "words": "word",
+            "word_starts": "start",
+            "word_ends": "end",
+            "word_type_ids": "type_id",
+            "word_num_pieces": "num_pieces",
+        },
+    ),
+    "sequence": LevelRow("sequence", 0, "", "sequence"),
+    # In the order of the rows of a matrix.
+    "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),
+    "word_pair": LevelRow("word", 2, "word_pair_splits", "word_pairs"),
+}
