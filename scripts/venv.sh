@@ -89,12 +89,12 @@ install_peers() {
   make_environment "$environment"
   echo "Installing bert_features and its peers into .venv-benchmark (the first time: minutes)" >&2
   pip_install "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
-    --requirement "$root/scripts/benchmark-requirements.txt" --editable "$root[demo]"
+    --requirement "$root/benchmarks/requirements.txt" --editable "$root[demo]"
 }
 
 install_peer() {
   local environment="$root/.venv-benchmark-$1"
   make_environment "$environment"
   echo "Installing $1 into .venv-benchmark-$1 (the first time: minutes)" >&2
-  pip_install "$environment/bin/python" --requirement "$root/scripts/benchmark-requirements-$1.txt"
+  pip_install "$environment/bin/python" --requirement "$root/benchmarks/requirements-$1.txt"
 }

@@ -32,7 +32,7 @@ FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
 _COLUMNS_LEFT_OUT = ("values", "word_indices", "target_ids", "lengths", "type_starts")
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
-# rounding up to the next bucket costs less than 3 % (scripts/benchmarking/diary.md).
+# rounding up to the next bucket costs less than 3 % (benchmarks/diary.md).
 _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(128, 513, 8))
 # For devices that compile each shape, which takes seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
@@ -46,7 +46,7 @@ _MAX_PACKED_LENGTH = 512
 _PRODUCTS = 3000
 # The last rows of a window make packed batches of this part of the rows of a full one.
 _TAIL_PARTS = 8
-# Batches that a sorting window should fill where rows are packed (scripts/benchmarking/diary.md).
+# Batches that a sorting window should fill where rows are packed (benchmarks/diary.md).
 PACKED_WINDOW_BATCHES = 4
 
 # Tokens of a batch on each device other than a CPU: these need work for thousands of lanes.

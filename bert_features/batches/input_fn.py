@@ -41,7 +41,7 @@ from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenizer import Tokenizer
 
 # Bounds of one call of the tokenizer's graph: enough rows to make its overhead small (as many as
-# in scripts/benchmark_tokenizer.py), and a limit on their text.
+# in benchmarks/parts.py tokenizer), and a limit on their text.
 _CHUNK_ROWS = 1024
 _CHUNK_CHARACTERS = 1 << 18
 

@@ -82,7 +82,7 @@ def products_traced_in(precision: str) -> Iterator[None]:
     """Within it, JAX traces the products of bfloat16 arrays in its default precision.
 
     A runtime asks for exact products, for the sake of float32. For bfloat16 factors that changes no
-    number, but XLA then fuses fewer products on a TPU (scripts/benchmarking/diary.md).
+    number, but XLA then fuses fewer products on a TPU (benchmarks/diary.md).
     """
     if precision != "bfloat16" or keras.backend.backend() != "jax":
         yield

@@ -2,7 +2,7 @@
 
 TensorFlow's graph rewrites for CPUs (Grappler's remapper and oneDNN) know a few patterns. Anything
 else runs as a chain of operations, each a pass over memory. The forms here match the patterns;
-scripts/benchmarking/diary.md has the gains. `attention` has the forms of attention.
+benchmarks/diary.md has the gains. `attention` has the forms of attention.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `N` rows.
 """

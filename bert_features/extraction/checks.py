@@ -146,7 +146,7 @@ def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
         return False
     if config.packing is not None:
         return config.packing
-    # Where any shape costs nothing, so do rows with little padding (scripts/benchmarking/diary.md).
+    # Where any shape costs nothing, so do rows with little padding (benchmarks/diary.md).
     return not any_shape and config.buckets is None and not config.uniform_batches
 
 

@@ -44,14 +44,14 @@ from bert_features.runtime.start import make_runtime
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
 
-# Tokens of a batch on a CPU, for each core: more take as long each (scripts/benchmarking/diary.md).
+# Tokens of a batch on a CPU, for each core: more take as long each (benchmarks/diary.md).
 _CORE_BATCH_TOKENS, _MAX_CPU_BATCH_TOKENS = 512, 2048
 # What a batch costs there beside its tokens: as much as 12 of them, and 19 where its shape is new;
 # of tokens in bfloat16, which take less time, more.
 _CPU_BATCH_COST, _BFLOAT16_BATCH_COST = 30, 80
 # Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is.
 _UNIFORM_CPU_BATCH_TOKENS = 512
-# Of a batch of few texts, whose lengths differ more (scripts/benchmarking/diary.md).
+# Of a batch of few texts, whose lengths differ more (benchmarks/diary.md).
 _FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20

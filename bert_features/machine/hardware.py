@@ -41,7 +41,7 @@ _TPU_FILES = (("dev", r"accel\d+"), ("dev/vfio", r"\d+"))
 _NVIDIA_FILES = (("dev", r"nvidia\d+"), ("dev", "dxg"))  # dxg: under Windows
 
 # Steps that run at the same time on a CPU. One alone leaves cores idle, because each of its kernels
-# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (scripts/benchmarking/diary.md).
+# waits for its slowest thread: 1.15 times the tokens/s on 2 cores (benchmarks/diary.md).
 # Each holds the activations of its batch, so their number is limited on machines with many cores.
 MAX_STREAMS = 8
 

@@ -29,7 +29,7 @@ logger = logging.getLogger("bert_features")
 
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`. Without
-# AVX-512 it pays earlier (scripts/benchmarking/diary.md).
+# AVX-512 it pays earlier (benchmarks/diary.md).
 _LONG_ROW, _LONG_ROW_IF_NARROW = 256, 96
 # Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
 _FEW_TOKENS = 64

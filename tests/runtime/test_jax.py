@@ -270,7 +270,7 @@ def test_float32_products_keep_float32_factors(facts):
 
 @pytest.mark.slow
 def test_bfloat16_products_ask_for_no_more_than_bfloat16(facts):
-    """Asked for more, a TPU's compiler fuses fewer of them (scripts/benchmarking/diary.md)."""
+    """Asked for more, a TPU's compiler fuses fewer of them (benchmarks/diary.md)."""
     products, rounded = facts["rounded_products_of_bfloat16"]
     assert rounded == products >= 6 * TOY.num_hidden_layers
 

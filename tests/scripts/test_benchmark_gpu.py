@@ -1,4 +1,4 @@
-"""scripts/benchmark_gpu.py as far as it goes without GPU, peers and TensorFlow: at toy size."""
+"""benchmarks/gpu.py as far as it goes without GPU, peers and TensorFlow: at toy size."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 from bert_features.config.bert_config import BertConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ROOT / "scripts"
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture
 def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     # What it sets for itself and its processes.
     for name in ("XLA_PYTHON_CLIENT_PREALLOCATE", "KERAS_BACKEND", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
@@ -28,7 +28,7 @@ def benchmark(*arguments, path=()):
     environment = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, [*path, ROOT]))
     return subprocess.run(
-        [sys.executable, str(SCRIPTS / "benchmark_gpu.py"), *map(str, arguments)],
+        [sys.executable, str(BENCHMARKS / "gpu.py"), *map(str, arguments)],
         env=environment,
         capture_output=True,
         text=True,
@@ -78,7 +78,7 @@ def test_it_runs_without_tensorflow(without, tmp_path):
     ],
 )
 def test_the_chip_is_known_by_its_name(scripts, device, peak):
-    from benchmark_gpu import peak_of
+    from gpu import peak_of
 
     assert peak_of(device) == peak
 
@@ -108,15 +108,15 @@ class FakeWorker:
 
 def measured(monkeypatch, **peers):
     """The report of programs that are not there."""
-    import benchmark_gpu
+    import gpu
 
-    monkeypatch.setattr(benchmark_gpu, "MODULES", dict.fromkeys(peers, ()))
+    monkeypatch.setattr(gpu, "MODULES", dict.fromkeys(peers, ()))
     ones = np.ones((4, 8), np.float32)
-    workers = {benchmark_gpu.OURS: FakeWorker(ones, 4e6)} | peers
-    monkeypatch.setattr(benchmark_gpu, "Worker", lambda name, config, device: workers[name])
-    monkeypatch.setattr(sys, "argv", ["benchmark_gpu.py", "--models", "BERT-Base", "--lengths=128"])
-    report = benchmark_gpu.measure(benchmark_gpu._options())
-    return report, benchmark_gpu.markdown(report)
+    workers = {gpu.OURS: FakeWorker(ones, 4e6)} | peers
+    monkeypatch.setattr(gpu, "Worker", lambda name, config, device: workers[name])
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--models", "BERT-Base", "--lengths=128"])
+    report = gpu.measure(gpu._options())
+    return report, gpu.markdown(report)
 
 
 def test_the_targets_are_reported(scripts, monkeypatch):

@@ -1,16 +1,16 @@
-"""The model of scripts/benchmark_host.py, on made-up measurements."""
+"""The model of benchmarks/host.py, on made-up measurements."""
 
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def test_more_cores_help_up_to_the_slowest_thread(monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    host = import_module("benchmark_host")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    host = import_module("host")
     # Elapsed and CPU seconds of 2 M tokens up to each stage. For a million: reading 0.1,
     # tokenizing 0.2, batching 0.1, assembling 0.4, writing 1.2; together 2.
     cpu = dict(zip(host.STAGES, (0.2, 0.6, 0.8, 1.6, 4.0), strict=True))

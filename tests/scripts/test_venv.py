@@ -90,7 +90,7 @@ def test_a_peer_gets_an_environment_of_its_own(tmp_path):
     assert len(pips) == 2
     for line in pips:
         assert line.startswith("-m pip install")
-        assert line.endswith(f"--requirement {scripts}/benchmark-requirements-flair.txt")
+        assert line.endswith(f"--requirement {tmp_path}/benchmarks/requirements-flair.txt")
 
 
 def run_venv(command, **variables):

@@ -1,7 +1,7 @@
 """Attention with the tokens of a row in the last dimension, the lanes of a TPU's registers.
 
 XLA's compiler for TPUs fuses freely, but copies an array where one product leaves it in another
-layout than the next product needs. scripts/benchmarking/diary.md has the traffic that
+layout than the next product needs. benchmarks/diary.md has the traffic that
 these forms save.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `G` rows side by side.
@@ -21,7 +21,7 @@ from bert_features.encoder.types import Tensor
 
 # Tokens in the lanes of a TPU's registers; shorter rows lie side by side in them. Up to this many
 # tokens it is cheaper to store the scores than to compute them twice
-# (scripts/benchmarking/diary.md).
+# (benchmarks/diary.md).
 _LANES = 128
 # From this length on, XLA computes both products of a feed-forward part in one pass on a TPU.
 _LONG_ENOUGH = 256

@@ -1,6 +1,6 @@
 """How fast the host is when the device costs nothing: reading, tokenizing, batching, writing.
 
-    .venv/bin/python scripts/benchmark_host.py TEXTS FOLDER [--megabytes 400] [--rounds 3]
+    .venv/bin/python benchmarks/host.py TEXTS FOLDER [--megabytes 400] [--rounds 3]
 
 The device step is replaced by arrays of zeros that were made beforehand, in batches as for one TPU
 chip. Everything else is what `extract` runs. The rows are made of the words of TEXTS, and have 5,

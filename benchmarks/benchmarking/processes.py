@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from benchmarking.programs import PROGRAMS
 
-_SCRIPTS = Path(__file__).resolve().parents[1]
+_BENCHMARKS = Path(__file__).resolve().parents[1]
 _ENDING_SECONDS = 1.0
 # Thread pools spin for a while after their last work.
 _SETTLING_SECONDS = 0.3
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
     """The environment of every process: this folder on the path, no network, tokenizers threads."""
     return {
         **os.environ,
-        "PYTHONPATH": str(_SCRIPTS),
+        "PYTHONPATH": str(_BENCHMARKS),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "true",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -41,7 +41,7 @@ def python_of(program: str) -> str:
     environment = PROGRAMS[program].environment
     if environment is None:
         return sys.executable
-    return str(_SCRIPTS.parent / f".venv-benchmark-{environment}" / "bin" / "python")
+    return str(_BENCHMARKS.parent / f".venv-benchmark-{environment}" / "bin" / "python")
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""A process for each program of scripts/benchmark_gpu.py, which runs jobs and sends results.
+"""A process for each program of benchmarks/gpu.py, which runs jobs and sends results.
 
 No program shares libraries or memory with another, and all can be timed in turns.
 """

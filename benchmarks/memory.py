@@ -1,6 +1,6 @@
 """Peak memory of `extract` for each kind of output, at two numbers of texts: it should be flat.
 
-    .venv/bin/python scripts/benchmark_memory.py [--texts 12 48] [--length 250] [--kinds masked_lm]
+    .venv/bin/python benchmarks/memory.py [--texts 12 48] [--length 250] [--kinds masked_lm]
 
 A random BERT of two layers with a masked-LM head and a vocabulary of 8,000 computes outputs that
 are as wide as they can be, so that features are nearly all the memory. Each run is a process of its

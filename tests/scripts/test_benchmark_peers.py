@@ -1,4 +1,4 @@
-"""The parts of scripts/benchmark.py that need no peers: options, errors, texts, turns."""
+"""The parts of benchmarks/peers.py that need no peers: options, errors, texts, turns."""
 
 import json
 import subprocess
@@ -11,11 +11,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / "benchmark.py"), *arguments]
+    command = [sys.executable, str(BENCHMARKS / "peers.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
@@ -39,7 +40,7 @@ def test_errors(arguments: list[str], status: int, message: str):
 
 
 def test_texts_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking.corpora import CORPORA
 
     lines = [f"line {i} of the texts" for i in range(50)]
@@ -55,7 +56,7 @@ def test_texts_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_parts_of_the_first_feature_exist(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking.first_feature import _PARTS
 
     for module, name in (function for functions in _PARTS.values() for function in functions):
@@ -80,7 +81,7 @@ class FakeWorker:
 
 def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """With workers that answer at once, in order: the second takes twice as long."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking import latency
     from benchmarking.processes import BenchmarkError
     from benchmarking.report import _latency
@@ -118,7 +119,7 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking import environments
     from benchmarking.processes import BenchmarkError
 
@@ -130,7 +131,7 @@ def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(environments.subprocess, "run", run)
     environments.make_environments(["fastembed"])
-    assert commands[0][-2:] == [str(SCRIPTS / "venv.sh"), "fastembed"]
+    assert commands[0][-2:] == [str(ROOT / "scripts" / "venv.sh"), "fastembed"]
     with pytest.raises(BenchmarkError, match=r"\.venv-benchmark-flair cannot be made"):
         environments.make_environments(["flair"])
 
@@ -138,7 +139,7 @@ def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.Monk
 def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     import tokenizers
 
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking.programs.base import SortedBatches, SortedWords
 
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "no", "jack", "##son", "!"]
@@ -190,7 +191,7 @@ class VectorWorker(FakeWorker):
 def test_a_peer_whose_vectors_differ_is_not_timed(
     words: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking import jobs
     from benchmarking.corpora import ud_ewt
     from benchmarking.processes import BenchmarkError

@@ -1,4 +1,4 @@
-"""The programs of scripts/benchmark_gpu.py: ours on JAX, peers on PyTorch, with the same weights.
+"""The programs of benchmarks/gpu.py: ours on JAX, peers on PyTorch, with the same weights.
 
 Nothing here needs TensorFlow. Shape legend: `B` rows, `S` tokens of a row, `H` hidden_size.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarking.processes import BenchmarkError
 
-_SCRIPTS = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_environments(names: Iterable[str]) -> None:
@@ -18,7 +18,7 @@ def make_environments(names: Iterable[str]) -> None:
     """
     for name in names:
         command = 'source "$1"; install_peer "$2"'
-        arguments = ["bash", "-c", command, "bash", str(_SCRIPTS / "venv.sh"), name]
+        arguments = ["bash", "-c", command, "bash", str(_ROOT / "scripts" / "venv.sh"), name]
         if subprocess.run(arguments, stdout=sys.stderr, check=False).returncode:
             raise BenchmarkError(f"the environment .venv-benchmark-{name} cannot be made")
 
@@ -32,4 +32,4 @@ def pinned_versions(name: str) -> dict[str, str]:
 
 def requirements(name: str) -> Path:
     """The file that lists what an environment holds."""
-    return _SCRIPTS / f"benchmark-requirements-{name}.txt"
+    return _ROOT / "benchmarks" / f"requirements-{name}.txt"

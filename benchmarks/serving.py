@@ -1,8 +1,8 @@
 """The service under load: its speed beside other servers, and ten minutes of too many requests.
 
-    .venv/bin/python scripts/benchmark_serving.py speed TEXTS [--texts 2000] [--rounds 3]
-    .venv/bin/python scripts/benchmark_serving.py start TEXTS [--rounds 3]
-    .venv/bin/python scripts/benchmark_serving.py overload TEXTS [--minutes 10]
+    .venv/bin/python benchmarks/serving.py speed TEXTS [--texts 2000] [--rounds 3]
+    .venv/bin/python benchmarks/serving.py start TEXTS [--rounds 3]
+    .venv/bin/python benchmarks/serving.py overload TEXTS [--minutes 10]
 
 TEXTS is a text file with a text on each line. All runs on this machine and over its loopback; the
 requests take part of the cores from the server that answers them, for every server alike.

@@ -1,6 +1,6 @@
 """How well small vectors rank similarities: Spearman's correlation with the scores of people.
 
-    .venv/bin/python scripts/benchmark_small_vectors.py FILE [--checkpoint minilm]
+    .venv/bin/python benchmarks/small_vectors.py FILE [--checkpoint minilm]
         [--calibration 1000]
 
 FILE has pairs of texts with a score, in the format of the STS benchmark: tab-separated lines with

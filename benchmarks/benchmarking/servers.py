@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarking.processes import BenchmarkError, environment
 
-_SCRIPTS = Path(__file__).resolve().parents[1]
-_PEERS = _SCRIPTS.parent / ".venv-benchmark-serving" / "bin"
+_BENCHMARKS = Path(__file__).resolve().parents[1]
+_PEERS = _BENCHMARKS.parent / ".venv-benchmark-serving" / "bin"
 _START_SECONDS = 180.0
 _TIMEOUT = 120.0
 # An answer is of its text if it is nearer to it than this; others are at most 0.99.

@@ -1,6 +1,6 @@
 """How long `bert_features.nearest` takes, and how much memory.
 
-    .venv/bin/python scripts/benchmark_neighbors.py FOLDER [--vectors 1000000] [--width 384]
+    .venv/bin/python benchmarks/neighbors.py FOLDER [--vectors 1000000] [--width 384]
         [--formats npz arrow parquet] [--dtype float32] [--queries 1 100] [--rounds 3] [--keep]
 
 Writes random vectors to FOLDER, one file of each format, and searches each for the ten

@@ -1,6 +1,6 @@
 """Compares the JAX runtime on a GPU with transformers (sdpa) and sentence-transformers.
 
-    python scripts/benchmark_gpu.py [--json FILE] [--markdown FILE] [--models BERT-Base]
+    python benchmarks/gpu.py [--json FILE] [--markdown FILE] [--models BERT-Base]
 
 BERT-Base and BERT-Large with random weights in bfloat16, on rows of 32 to 512 tokens without
 padding. Each program takes token ids on the host and returns one vector per row to the host, the

@@ -1,6 +1,6 @@
 """Whether a long run stays as it begins: its memory, its speed, and how soon it resumes.
 
-    .venv/bin/python scripts/benchmark_scale.py FOLDER [--lines 1000000 10000000] [--processes 1]
+    .venv/bin/python benchmarks/scale.py FOLDER [--lines 1000000 10000000] [--processes 1]
 
 For each number of lines, a file of short lines is made from a seed, and `bert-features extract`
 writes a folder of shards from it: one vector for each line, of a toy encoder of two layers, so that

@@ -4,8 +4,8 @@ Nothing runs on a TPU: its compiler compiles both ahead of time, and the script 
 of `cost_analysis()["bytes accessed"]` and `hlo.hbm_bytes`.
 
     pip install '.[tpu-compile]'
-    python scripts/benchmark_tpu_compile.py [--topology v5e:2x2] [--tokens 16384] [LENGTH …]
-    python scripts/benchmark_tpu_compile.py --packing [--topology v6e:2x2]
+    python benchmarks/tpu_compile.py [--topology v5e:2x2] [--tokens 16384] [LENGTH …]
+    python benchmarks/tpu_compile.py --packing [--topology v6e:2x2]
 
 The plain step is the obvious one in JAX: rows of tokens, one product each for query, key and value,
 `einsum` over heads, softmax and layer norm in float32, everything else in bfloat16, words by index.

@@ -1,1 +1,0 @@
-"""What `scripts/benchmark.py` is made of: texts, programs, the processes they run in, tables."""
