@@ -5,8 +5,8 @@ from pathlib import Path
 
 import h5py
 import pytest
-from bert_features.config.levels import TEXT
 
+from bert_features.config.levels import TEXT
 from bert_features.formats import IdType, open_writer, read_features
 from bert_features.formats.columns import columns_of, convert_to_columns
 from bert_features.formats.records import FeatureBatch

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bert_features.config.levels import TEXT
 
+from bert_features.config.levels import TEXT
 from bert_features.formats import IdType
 from bert_features.formats.columns import columns_of, convert_to_columns
 from bert_features.formats.records import FeatureBatch
