@@ -3,24 +3,29 @@
 Exit status: 0; 1 (the run failed); 2 (bad usage); 128 + n after the signal n, as shells count.
 """
 
+import codecs
 import contextlib
 import errno
+import functools
 import io
+import logging
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from bert_features.cli.logs import error_line
 from bert_features.cli.settings import as_option
-from bert_features.errors import BertFeaturesError, ConfigError, first_line
+from bert_features.errors import BertFeaturesError, ConfigError, OutputError, first_line
 from bert_features.files import is_writing
 from bert_features.monitor import interruption
+
+logger = logging.getLogger("bert_features")
 
 # Ctrl-C; a batch scheduler that ends a job; a closed terminal (nohup ignores that one).
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -38,6 +43,7 @@ _REFUSED: dict[int | None, str] = {
     errno.EDQUOT: "cannot write the output: the disk quota is used up",
     errno.EFBIG: "cannot write the output: the file would be too large",
 }
+_AS_UTF8 = "set PYTHONIOENCODING=utf-8"
 # What the loader of libraries says when it gets no memory.
 _NO_ROOM = "failed to map segment"
 
@@ -57,14 +63,19 @@ def guard(*, debug: bool) -> Iterator[None]:
         raise
     # All of them: a library that Ctrl-C interrupts may turn KeyboardInterrupt into another error.
     except (Exception, KeyboardInterrupt) as error:
-        line, status = _describe(error, interruption.received)
-        trace = traceback.format_exc() if debug else ""
-        with contextlib.suppress(OSError):  # nobody may read the streams any more
-            sys.stdout.flush()
-        with contextlib.suppress(OSError):
-            if line or trace:
-                print(error_line(line, trace), file=sys.stderr)
-        raise typer.Exit(status) from None
+        raise typer.Exit(report(error, debug=debug)) from None
+
+
+def report(error: Exception | KeyboardInterrupt, *, debug: bool) -> int:
+    """Prints the line for an error that is being handled; gives the exit status."""
+    line, status = _describe(error, interruption.received)
+    trace = traceback.format_exc() if debug else ""
+    with contextlib.suppress(OSError, AttributeError):  # no reader, or closed from the start
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        if line or trace:
+            print(error_line(line, trace), file=sys.stderr)
+    return status
 
 
 @contextlib.contextmanager
@@ -128,6 +139,9 @@ def _describe_foreseen(error: Exception) -> str | None:
         return _NO_THREAD
     if isinstance(error, OSError):
         return _REFUSED.get(error.errno)
+    if isinstance(error, UnicodeEncodeError):
+        lacking = error.object[error.start]
+        return f"standard output is {error.encoding}, which lacks {lacking!r}; {_AS_UTF8}"
     if isinstance(error, ImportError) and _NO_ROOM in str(error):
         return f"out of memory: {_named(error)}"
     if not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
@@ -149,7 +163,7 @@ def leave(status: int) -> NoReturn:
     for its lock, the thread is ended within C++ code, which aborts the process.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(status)
 
@@ -158,13 +172,38 @@ def secure_standard_streams() -> None:
     """Keeps files from taking the place of a standard stream that the caller has closed.
 
     The first file that is opened would get its number, and whatever a library prints would go into
-    that file. A name that the terminal's encoding lacks ends no command.
+    that file. A name that the terminal's encoding lacks ends no command; a warning says so.
+
+    Raises:
+      OutputError: standard output is closed, so results would be lost.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+            setattr(sys, name, None)  # as Python does, so that a reader can tell
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        raise OutputError("standard output is closed; redirect it to a file, or to /dev/null")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+        codecs.register_error("escape", _escape)
+        sys.stdout.reconfigure(errors="escape")
+
+
+def refuse_escapes() -> None:
+    """From now on a character that standard output's encoding lacks is an error, as in results."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "escape":
+        sys.stdout.reconfigure(errors="strict")
+
+
+def _escape(error: Any) -> tuple[str | bytes, int]:
+    """An error handler of `codecs`: backslashreplace with a warning."""
+    _warn_of_escapes(error.encoding)
+    return codecs.backslashreplace_errors(error)
+
+
+@functools.cache  # once
+def _warn_of_escapes(encoding: str) -> None:
+    text = "standard output is %s; characters that it lacks are written as escapes; %s"
+    logger.warning(text, encoding, _AS_UTF8)

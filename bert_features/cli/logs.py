@@ -55,10 +55,14 @@ def error_line(line: str, trace: str = "") -> str:
     if is_json():
         return _object("error", line, {"traceback": trace} if trace else {})
     # It may name what others have written: their control characters do not reach the terminal.
-    return f"{trace}bert-features: " + "\n".join(map(printable, line.split("\n")))
+    return f"{trace}bert-features: {printable(line)}"
 
 
 class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        # As an error, it may name what others have written.
+        return printable(record.message) if record.name == "bert_features" else record.message
+
     def format(self, record: logging.LogRecord) -> str:
         if not is_json():
             return super().format(record)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bert_features.cli.command import InputArgument, command
+from bert_features.cli.edge import refuse_escapes
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.json_files import read_json_object
@@ -71,6 +72,7 @@ def tokenize(
     )
     check_file(input_path)
     tokenizer = _make_tokenizer(settings)
+    refuse_escapes()
     for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
         sys.stdout.write(line + "\n")
 

@@ -1,6 +1,6 @@
 """Files: addresses of object stores, files that appear whole or not at all, the cache, locks."""
 
-from bert_features.files.addresses import connect, is_url, local_path, remote_errors
+from bert_features.files.addresses import connect, is_there, is_url, local_path, remote_errors
 from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, from_cache
 from bert_features.files.locks import locked
 from bert_features.files.reporting import Reporting, storage_errors
@@ -38,6 +38,7 @@ __all__ = [
     "connect",
     "find_leftovers",
     "from_cache",
+    "is_there",
     "is_url",
     "is_writing",
     "local_path",

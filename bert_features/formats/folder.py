@@ -51,6 +51,7 @@ class FeatureFolder(FeatureFile):
 
     path: Location  # type: ignore[assignment]  # of a file it is a path
     _noun = "folder"
+    _watched = MANIFEST
 
     def __init__(self, path: Location) -> None:
         self._opened: dict[int, FeatureFile] = {}  # the last one used is last

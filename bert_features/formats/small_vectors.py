@@ -92,6 +92,9 @@ class _Restored(FeatureFile):
     def _check_readable(self) -> None:
         pass  # it is open
 
+    def _identity(self) -> tuple[int, ...] | None:
+        return self._file._identity()
+
     def _read_header(self) -> Header:
         file, features = self._file, output_specs.as_floats(self._file.features)
         return Header(file.metadata, features, file.id_type, len(file), file._is_whole)

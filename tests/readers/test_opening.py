@@ -46,7 +46,7 @@ def test_a_local_address_is_a_path(tmp_path):
     assert count_examples(f"file://{write(tmp_path, 'in.txt', TEXT)}") == 2
     table = write_parquet(tmp_path, {"text": ["a", "b"]})
     assert len(read(f"file://{table}")) == count_examples(f"file://{table}") == 2
-    with pytest.raises(InputError, match=r"cannot read file:///.*absent.*No such file"):
+    with pytest.raises(InputError, match=r"cannot read /.*absent.*No such file"):
         read(f"file://{tmp_path}/absent.txt")
 
 
