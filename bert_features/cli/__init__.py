@@ -44,14 +44,13 @@ def main() -> None:
                 sys.stdout.flush()
         except Exception as error:
             usage: Any = error  # by its attributes: typer brings a click of its own, or takes one
-            if not hasattr(usage, "exit_code"):
+            status = getattr(usage, "exit_code", None)
+            if status is None:
                 status = report(error, debug="--debug" in sys.argv)
+            elif LOG_JSON in sys.argv:
+                print(error_line(usage.format_message()), file=sys.stderr)
             else:
-                if LOG_JSON in sys.argv:
-                    print(error_line(usage.format_message()), file=sys.stderr)
-                else:
-                    usage.message = printable(usage.message)
-                    usage.show()
-                status = usage.exit_code
+                usage.message = printable(usage.message)
+                usage.show()
     if status:
         leave(status)

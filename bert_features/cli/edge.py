@@ -3,19 +3,16 @@
 Exit status: 0; 1 (the run failed); 2 (bad usage); 128 + n after the signal n, as shells count.
 """
 
-import codecs
 import contextlib
 import errno
-import functools
 import io
-import logging
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -24,8 +21,6 @@ from bert_features.cli.settings import as_option
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError, first_line
 from bert_features.files import is_writing
 from bert_features.monitor import interruption
-
-logger = logging.getLogger("bert_features")
 
 # Ctrl-C; a batch scheduler that ends a job; a closed terminal (nohup ignores that one).
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,7 +38,6 @@ _REFUSED: dict[int | None, str] = {
     errno.EDQUOT: "cannot write the output: the disk quota is used up",
     errno.EFBIG: "cannot write the output: the file would be too large",
 }
-_AS_UTF8 = "set PYTHONIOENCODING=utf-8"
 # What the loader of libraries says when it gets no memory.
 _NO_ROOM = "failed to map segment"
 
@@ -70,7 +64,7 @@ def report(error: Exception | KeyboardInterrupt, *, debug: bool) -> int:
     """Prints the line for an error that is being handled; gives the exit status."""
     line, status = _describe(error, interruption.received)
     trace = traceback.format_exc() if debug else ""
-    with contextlib.suppress(OSError, AttributeError):  # no reader, or closed from the start
+    with contextlib.suppress(OSError, AttributeError):  # its reader has left, or it is closed
         sys.stdout.flush()
     with contextlib.suppress(OSError):
         if line or trace:
@@ -140,8 +134,8 @@ def _describe_foreseen(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return _REFUSED.get(error.errno)
     if isinstance(error, UnicodeEncodeError):
-        lacking = error.object[error.start]
-        return f"standard output is {error.encoding}, which lacks {lacking!r}; {_AS_UTF8}"
+        lacking = f"{error.encoding}, which lacks {error.object[error.start]!r}"
+        return f"standard output is {lacking}; set PYTHONIOENCODING=utf-8"
     if isinstance(error, ImportError) and _NO_ROOM in str(error):
         return f"out of memory: {_named(error)}"
     if not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
@@ -172,10 +166,8 @@ def secure_standard_streams() -> None:
     """Keeps files from taking the place of a standard stream that the caller has closed.
 
     The first file that is opened would get its number, and whatever a library prints would go into
-    that file. A name that the terminal's encoding lacks ends no command; a warning says so.
-
-    Raises:
-      OutputError: standard output is closed, so results would be lost.
+    that file. Raises OutputError if it is standard output: results would be lost. A name that the
+    terminal's encoding lacks ends no command.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -187,23 +179,4 @@ def secure_standard_streams() -> None:
     if sys.stdout is None:
         raise OutputError("standard output is closed; redirect it to a file, or to /dev/null")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        codecs.register_error("escape", _escape)
-        sys.stdout.reconfigure(errors="escape")
-
-
-def refuse_escapes() -> None:
-    """From now on a character that standard output's encoding lacks is an error, as in results."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "escape":
-        sys.stdout.reconfigure(errors="strict")
-
-
-def _escape(error: Any) -> tuple[str | bytes, int]:
-    """An error handler of `codecs`: backslashreplace with a warning."""
-    _warn_of_escapes(error.encoding)
-    return codecs.backslashreplace_errors(error)
-
-
-@functools.cache  # once
-def _warn_of_escapes(encoding: str) -> None:
-    text = "standard output is %s; characters that it lacks are written as escapes; %s"
-    logger.warning(text, encoding, _AS_UTF8)
+        sys.stdout.reconfigure(errors="backslashreplace")

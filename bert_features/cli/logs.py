@@ -59,13 +59,11 @@ def error_line(line: str, trace: str = "") -> str:
 
 
 class _Formatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        # As an error, it may name what others have written.
-        return printable(record.message) if record.name == "bert_features" else record.message
-
     def format(self, record: logging.LogRecord) -> str:
         if not is_json():
-            return super().format(record)
+            line = super().format(record)
+            ours = record.name == "bert_features" and not record.exc_info
+            return printable(line) if ours else line  # as an error
         fields = dict(getattr(record, "fields", {}))
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)

@@ -155,12 +155,10 @@ def neighbors(
 
 
 def _read_queries(given: Sequence[str]) -> list[str]:
-    from bert_features.readers.lines import WHOLE, read_lines
-
-    reading = {"encoding_errors": "strict", "max_line_bytes": 1 << 20, "part": WHOLE, "place": None}
     queries: list[str] = []
     for query in given:
-        lines = read_lines("-", **reading) if query == "-" else [query]
+        piped = sys.stdin.read() if query == "-" and sys.stdin else ""  # None if it is closed
+        lines = piped.splitlines() if query == "-" else [query]
         queries += [line.strip() for line in lines if line.strip()]
     if not queries:
         raise InputError("there is no query; pass --query TEXT, or - and a text on standard input")

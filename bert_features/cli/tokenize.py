@@ -1,5 +1,6 @@
 """bert-features tokenize: prints the word pieces of each example."""
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bert_features.cli.command import InputArgument, command
-from bert_features.cli.edge import refuse_escapes
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.json_files import read_json_object
@@ -72,7 +72,8 @@ def tokenize(
     )
     check_file(input_path)
     tokenizer = _make_tokenizer(settings)
-    refuse_escapes()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a program may read it, so nothing is escaped
+        sys.stdout.reconfigure(errors="strict")
     for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
         sys.stdout.write(line + "\n")
 

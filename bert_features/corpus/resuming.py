@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
@@ -16,7 +15,7 @@ from bert_features.corpus.inputs import (
 from bert_features.corpus.plan import cut_input
 from bert_features.corpus.settings import add_defaults
 from bert_features.errors import OutputError
-from bert_features.files import is_url
+from bert_features.files import is_url, local_path
 from bert_features.formats.manifest import Manifest, ShardEntry
 
 logger = logging.getLogger("bert_features")
@@ -97,7 +96,7 @@ def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
 
 def hint_of_folder(inputs: Sequence[str]) -> str:
     """What to know about inputs that a run named by relative paths; empty for others."""
-    relative = any(not is_url(name) and not Path(name).is_absolute() for name in inputs)
+    relative = any(not is_url(name) and str(local_path(name)) not in name for name in inputs)
     return " (names are relative to the folder in which the run began)" if relative else ""
 
 

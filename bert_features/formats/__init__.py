@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_features.config.outputs import SMALL_DTYPES
 from bert_features.errors import BertFeaturesError, OutputError
-from bert_features.files import Location, check_target, local_path, locate
+from bert_features.files import Location, check_target, locate
 from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
@@ -95,7 +95,7 @@ def open_writer(
     """
     writer: type[FeatureWriter] = _module(format).Writer
     return writer(
-        local_path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
+        Path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
     )
 
 

@@ -49,7 +49,7 @@ class FeatureFolder(FeatureFile):
         or the first shard is not what the manifest says.
     """
 
-    path: Location  # type: ignore[assignment]  # of a file it is a path
+    path: Location
     _noun = "folder"
     _watched = MANIFEST
 

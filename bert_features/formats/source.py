@@ -33,7 +33,7 @@ class RecordSource(ABC):
     # What has no checksum that is compared as it is read.
     _unchecked: ClassVar[tuple[str, ...]] = ()
     _noun: ClassVar[str] = "file"  # what `path` is, in messages
-    _watched: ClassVar[str] = ""  # the file of a folder that is written with any other
+    _watched: str = ""  # the file of a folder that is written with any other
 
     def __init__(self, path: Path) -> None:
         self.path: Any = locate(path)

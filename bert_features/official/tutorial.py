@@ -84,8 +84,7 @@ def _named(record: FeatureRecord) -> tuple[str, ...]:
     return (record.tokens if record.words is None else record.words) or ()
 
 
-# Settings, and the folder that their paths are seen from -> extractor and the bytes of its weights,
-# the one used last at the end.
+# Settings, and the folder of their paths -> extractor and its bytes, the one used last at the end.
 _loaded: dict[tuple[ExtractConfig, Path], tuple[FeatureExtractor, int]] = {}
 _LOADING = threading.Lock()
 # Who compares layers or ways to combine them calls with a few settings in turn. Small models are
