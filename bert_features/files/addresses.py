@@ -23,12 +23,17 @@ def is_url(path: str | Path) -> bool:
     return _SCHEME.match(path) is not None and _LOCAL.match(path) is None
 
 
+def path_as_given(path: str | Path) -> Path:
+    """A local path without `file://` if it has it, for names that users see."""
+    return Path(_LOCAL.sub("", str(path), count=1))
+
+
 def local_path(path: str | Path) -> Path:
     """A local path, without `file://`; absolute, so that it means one file wherever it is used.
 
     Links and `..` stay. Raises BertFeaturesError if it is relative to a folder that was deleted.
     """
-    named = Path(_LOCAL.sub("", str(path), count=1))
+    named = path_as_given(path)
     try:
         return named.absolute()
     except FileNotFoundError as error:

@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import constants
 
 from bert_features.errors import InputError
-from bert_features.readers.examples import count_examples
+from bert_features.readers.examples import count_examples, read_examples
 from bert_features.readers.input_example import InputExample
 from tests.readers.inputs import COMPRESS, read, write, write_parquet
 from tests.reference.file_server import FileServer
@@ -38,6 +38,15 @@ def test_local_files_with_odd_names(tmp_path, monkeypatch):
         write(tmp_path, name, TEXT)
         assert read(name) == TEXT_EXAMPLES
         assert count_examples(name) == 2
+
+
+def test_the_file_that_was_named_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "in.txt", "a\n")
+    examples = read_examples("in.txt")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir("there")
+    assert list(examples) == [InputExample(0, "a")]
 
 
 def test_a_local_address_is_a_path(tmp_path):
