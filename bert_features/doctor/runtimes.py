@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bert_features.doctor.finding import Finding, Status
 from bert_features.errors import describe_exit
+from bert_features.files import local_path
 from bert_features.machine.jax_on_cpus import INSTALL
 from bert_features.machine.tpu_errors import explain
 
@@ -110,7 +110,7 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         "TF_CPP_MIN_LOG_LEVEL": "2",
         **environment,
         # The child must find the same packages as this process, however this one was started.
-        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "PYTHONPATH": os.pathsep.join(str(local_path(path)) for path in sys.path),
         "PYTHONSAFEPATH": "1",
     }
     started = time.monotonic()
