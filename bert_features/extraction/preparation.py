@@ -26,13 +26,13 @@ from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.kinds import masks_rows, needs
 from bert_features.config.output_specs import (
     attention_tokens,
+    calibration_file,
     has_words,
     output_names,
     outputs_on_device,
 )
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
-from bert_features.extraction.calibration import calibration_file
 from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import locate
