@@ -124,7 +124,7 @@ def test_what_an_import_has_started_ends_with_it(world, tmp_path):
         os._exit(3)
         """,
     )
-    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as end:
+    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as end:
         assert ask("tensorflow", os.environ, 60, with_tpu=False).ending.endswith("status 3")
         assert end.read(10) == b"begun"
         closed = select.poll()
