@@ -3,6 +3,7 @@
 And the findings from it: about imports, and about the numbers of JAX on a CPU.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -32,7 +33,7 @@ _LOG = re.compile(
     r"|^=== Source Location Trace|^\S+\.cc:\d+$"
 )
 _MAX_CHARACTERS = 300
-# The process ends itself when its time is over; what it has started may go on.
+# The process ends itself when its time is over; what it has started may hold its pipes open.
 _GRACE_SECONDS = 2.0
 # Package -> the checks whose findings explain why its import fails, the likeliest first; and the
 # command if there are none.
@@ -114,7 +115,7 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         "PYTHONSAFEPATH": "1",
     }
     started = time.monotonic()
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command + ["--with-tpu"] * with_tpu,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -123,14 +124,14 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         text=True,
         errors="replace",
         start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=seconds + _GRACE_SECONDS)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)  # what it has started holds the pipes as well
-        output, errors = process.communicate()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds + _GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)  # what it has started holds the pipes as well
+            output, errors = process.communicate()
+        finally:
+            _kill_group(process.pid)  # what it has started may outlive it without the pipes
     if process.returncode in (-signal.SIGALRM, -signal.SIGKILL):
         ending = f"did not finish within {seconds:g} s"
     elif process.returncode < 0:
@@ -139,6 +140,11 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         ending = f"the process ended with status {process.returncode}"
     ending = ": ".join(filter(None, [ending, last_words(errors)]))
     return _outcome(output, ending, time.monotonic() - started)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # every process has ended
+        os.killpg(group, signal.SIGKILL)
 
 
 def _outcome(output: str, ending: str, seconds: float) -> Outcome:
