@@ -43,6 +43,7 @@ class Pallas(Lanes):
     the dtype of the values. Packed rows need no bias; there blocks of keys are skipped where none
     has a text of the queries, or all are beyond the window.
     """
+
     def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:
         """See `Lanes`; float32 or bfloat16, and a bias [B * G, S / G] of S tokens side by side."""
         if texts.nearness is not None:
