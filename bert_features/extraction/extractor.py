@@ -185,7 +185,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         )
         examples = list(found)  # a wrong one is found before the rest
         batches = self._batches_in_memory(examples)
-        records = [record for batch in batches for record in batch.records(self.features())]
+        records = [record for batch in batches for record in batch.records(self.outputs)]
         return self.preparation.with_offsets(records, examples)
 
     @heard()
@@ -303,14 +303,14 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         from bert_features.extraction.assembly import regroup
         from bert_features.extraction.reuse import Reuse
 
-        self.outputs = self.with_ranges(self.calibrate()[0]).outputs
+        outputs = self.with_ranges(self.calibrate()[0]).outputs
         totals, stages = counts or Counts(), stages or StageClock()
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
         reuse = None
         if store is not None:
             # The texts that it computes have their prompt already.
             compute = functools.partial(self.compute, counts=totals, prompt="", few=False)
-            reuse = Reuse(store, input_fn, as_floats(self.outputs), compute, totals, stages)
+            reuse = Reuse(store, input_fn, as_floats(outputs), compute, totals, stages)
         steps = self._run(input_fn, (reuse or input_fn).windows(), totals, stages, threads=threads)
 
         def finished() -> Iterator[FeatureBatch]:
@@ -319,24 +319,23 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                     results = reuse.expand(batch.window, results)
                 if results is not None:
                     totals.add_examples(results.counts)
-                    totals.add_clipped(results, self.outputs)
-                if results is not None and ledger is not None:
-                    for example in counts_by_example(results):
-                        ledger(example)
+                    totals.add_clipped(results, outputs)
+                    for example in counts_by_example(results) if ledger else ():
+                        ledger(example)  # type: ignore[misc]
                 raise_if_interrupted()
                 if progress:
                     progress(totals)
                 if results is not None:
                     yield results
 
-        small = functools.partial(quantize, features=self.outputs)
+        small = functools.partial(quantize, features=outputs)
         yield from map(small, regroup(finished(), self.pieces))  # it keeps no batch
         if warn:
             losses.warn_without_summary(totals, self.config, self.checkpoint)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""
-        return self.outputs
+        return self.with_ranges(self.file_ranges()).outputs
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""
