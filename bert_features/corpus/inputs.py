@@ -7,15 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, printable
 from bert_features.files import connect, is_url, local_path
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
 from bert_features.readers.contents import features_error
-from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
-from bert_features.readers.source import Source
 
 # What `extract` takes: an input, or several.
 Inputs: TypeAlias = str | Path | Sequence[str | Path]
@@ -98,11 +95,6 @@ def check_still(paths: Sequence[str], stamps: Sequence[Stamp]) -> None:
     for path, before, now in zip(paths, stamps, look_up_all(paths), strict=True):
         if now != before:
             raise changed_input(path)
-
-
-def source_of_input(config: ExtractConfig, path: str) -> Source:
-    """The whole of an input; raises ConfigError if a setting has no meaning for such a file."""
-    return source_of(path, config.input_settings(), config.encoding_errors)
 
 
 def changed_input(path: str) -> InputError:

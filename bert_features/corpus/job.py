@@ -42,8 +42,9 @@ from bert_features.formats.manifest import Manifest
 from bert_features.formats.shard_files import find_damaged
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.run import RunMonitor
+from bert_features.readers import registry
 from bert_features.readers.contents import no_examples
-from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.opening import name_of
 
 if TYPE_CHECKING:
@@ -178,12 +179,12 @@ def _extract_file(
         runtime = make_runtime(config.runtime, config.device, config.attention)
         target = replace(target, shard=_find_shard(*runtime.process))
         target.check([*files_read(config, path), *checkpoint.files()])
-    settings = config.input_settings()
-    count = count_examples(path, settings)
+    source = source_of_input(config, path)
+    count = registry.count(source)
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(checkpoint.name, extractor.device)
-    examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
+    examples = registry.read(source)
     # Of the whole input, also for a share of it: all shares then have the same ranges.
     ranges, head = extractor.calibrate(examples)
     extractor = extractor.with_ranges(ranges)

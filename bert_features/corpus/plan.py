@@ -9,7 +9,7 @@ from typing import Any, Literal
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import MAX_COUNT
-from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some, source_of_input
+from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some
 from bert_features.corpus.settings import record_settings
 from bert_features.errors import InputError
 from bert_features.extraction.description import describe_vocabulary, find_versions
@@ -18,6 +18,7 @@ from bert_features.formats import SUFFIXES
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
 from bert_features.readers.contents import no_examples
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.ids import Ids
 from bert_features.readers.parts import cut
 

@@ -26,7 +26,8 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.losses import find_cures
 from bert_features.formats.records import FeatureBatch
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.readers.examples import read_examples
+from bert_features.readers import registry
+from bert_features.readers.examples import source_of_input
 
 # Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
 # float32 8; and no device likes odd shapes.
@@ -190,10 +191,8 @@ def plan(
     from bert_features.extraction.preparation import Preparation
 
     preparation = Preparation(config, checkpoint=checkpoint)
-    examples = itertools.chain.from_iterable(
-        read_examples(path, config.input_settings(), encoding_errors=config.encoding_errors)
-        for path in inputs
-    )
+    sources = (source_of_input(config, path) for path in inputs)
+    examples = itertools.chain.from_iterable(map(registry.read, sources))
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
     result = Plan(
         shapes=preparation.shapes,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.executor import Ready
-from bert_features.corpus.inputs import changed_input, source_of_input
+from bert_features.corpus.inputs import changed_input
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, open_store
 from bert_features.extraction.ledger import Ledger
@@ -25,6 +25,7 @@ from bert_features.machine.hardware import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import Part, Place
 

@@ -57,11 +57,6 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
             yield InputExample.from_words(unique_id, words)
 
 
-def count_rows(source: Source) -> int | None:
-    """None: sentences cannot be counted without reading them."""
-    return None
-
-
 def _sentences(source: Source) -> Iterator[_Sentence]:
     is_conllu = source.input_format.format == "conllu"
     shape: tuple[bool, int] | None = None  # shape of a line that is surely a word

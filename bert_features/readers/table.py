@@ -57,11 +57,6 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
             yield InputExample(unique_id, first, second)
 
 
-def count_rows(source: Source) -> int | None:
-    """None: a quoted field may hold line ends, so that rows cannot be counted by lines."""
-    return None
-
-
 def _row(source: Source) -> FormatRow:
     return FORMATS[source.input_format.format]
 
