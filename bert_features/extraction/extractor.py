@@ -32,7 +32,7 @@ from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.loop import prefetched, run_in_turn, run_step
+from bert_features.runtime.loop import prefetched, run_step
 
 # The rest imports Keras, whose backend the settings of an extractor choose.
 if TYPE_CHECKING:
@@ -408,11 +408,12 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         windows = stages.queued("windows_prepared", windows)
         # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
         windows = prefetched(windows) if threads else windows
-        computed = (run_step if threads else run_in_turn)(
+        computed = run_step(
             self._step,
             input_fn.stream(self.preparation.batch_params(few=not threads), windows),
             lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},
             stages,
+            ahead=threads,
         )
         return assemble(
             computed,

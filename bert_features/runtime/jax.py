@@ -313,8 +313,7 @@ def _place_in_slice(kind: str) -> tuple[int, int]:
     JAX knows only the hosts whose chips compute together. The environment names all hosts.
     """
     if kind == "tpu" and jax.process_count() == 1:
-        place = tpu_slice()
-        return place.host, place.hosts
+        return tpu_slice()
     return jax.process_index(), jax.process_count()
 
 

@@ -53,8 +53,7 @@ class TensorFlowRuntime(Runtime):
         check_backend("tensorflow", "the TensorFlow runtime")
         self.devices = devices or resolve_devices(device)
         if self.devices.kind == "tpu":
-            place = tpu_slice()
-            self.process = (place.host, place.hosts)
+            self.process = tpu_slice()
         self.any_shape = self.devices.kind == "cpu"
 
     def compile(
