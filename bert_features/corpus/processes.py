@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from bert_features.corpus.executor import Executor, Finished, Message, Ready
-from bert_features.corpus.shards import Job
+from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, describe_exit
 from bert_features.files import is_writing
@@ -37,7 +37,7 @@ class Processes(Executor):
       BertFeaturesError: a process could not load the model.
     """
 
-    def __init__(self, job: Job, shares: Sequence[Share]) -> None:
+    def __init__(self, job: ShardJob, shares: Sequence[Share]) -> None:
         super().__init__()
         self._workers: dict[Connection, BaseProcess] = {}
         context = multiprocessing.get_context("spawn")
@@ -115,7 +115,7 @@ def _without_main_module() -> Iterator[None]:
 # The rest runs in the processes.
 
 
-def _work(job: Job, share: Share, run: Connection) -> None:
+def _work(job: ShardJob, share: Share, run: Connection) -> None:
     """Loads the model, then computes the shards that the run asks for; an error goes to the run."""
     for number in _ENDINGS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup

@@ -17,7 +17,7 @@ from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
 from bert_features.corpus.holding import is_seen
 from bert_features.corpus.plan import describe_run
-from bert_features.corpus.shards import Job
+from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, OutputError
 from bert_features.extraction.description import find_differences, find_versions
@@ -68,7 +68,7 @@ class RayActors(Executor):
       BertFeaturesError: the cluster cannot be used, or an actor could not load the model.
     """
 
-    def __init__(self, job: Job, settings: RaySettings, shards: int) -> None:
+    def __init__(self, job: ShardJob, settings: RaySettings, shards: int) -> None:
         super().__init__()
         self._manifest = job.manifest
         self._min, self._max = settings.min_actors, settings.max_actors or shards
@@ -208,7 +208,7 @@ class RayActors(Executor):
         self._left.appendleft(actor.shard)
 
 
-def _absolute(job: Job) -> Job:
+def _absolute(job: ShardJob) -> ShardJob:
     """The same with absolute paths of what the run writes."""
     manifest, place = job.manifest, job.place
     if isinstance(manifest.folder, Path):
@@ -230,7 +230,7 @@ class ShardActor:
       cores: the CPU cores that Ray reckons it to use; None for all.
     """
 
-    def __init__(self, job: Job, current_folder: str, cores: int | None) -> None:
+    def __init__(self, job: ShardJob, current_folder: str, cores: int | None) -> None:
         self._job, self._current_folder, self._cores = job, current_folder, cores
         self._news: deque[Message] = deque(maxlen=_MAX_NEWS)
         self._ended = threading.Event()

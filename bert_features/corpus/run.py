@@ -27,7 +27,7 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
     warn_of_other_processor,
 )
-from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
@@ -166,7 +166,7 @@ class FolderRun:
             if self._progress:
                 self._progress(Counts.sum([state.total, current]), records)
 
-        job = Job(self._config, manifest, place)
+        job = ShardJob(self._config, manifest, place)
         executor = self._executor(job, len(state.todo))
         if executor is not None:
             with executor:
@@ -179,7 +179,7 @@ class FolderRun:
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
 
-    def _executor(self, job: Job, shards: int) -> Executor | None:
+    def _executor(self, job: ShardJob, shards: int) -> Executor | None:
         """What computes the shards; None if this process does."""
         if self._ray is not None:
             return RayActors(job, self._ray, shards)

@@ -30,7 +30,7 @@ _MIN_NULS = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """Examples of an input that follow each other, on whole lines.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part:
     line: int = 0
 
 
-WHOLE = Part()
+WHOLE = InputPart()
 
 
 @dataclass
@@ -77,7 +77,7 @@ def read_lines(
     *,
     encoding_errors: EncodingErrors,
     max_line_bytes: int,
-    part: Part,
+    part: InputPart,
     place: Place | None,
 ) -> Iterator[str]:
     r"""Reads the lines of a file, one at a time, "\n" included.
@@ -119,7 +119,9 @@ def read_lines(
         offset += len(line)
 
 
-def read_raw_lines(path: str | Path, max_line_bytes: int, part: Part = WHOLE) -> Iterator[bytes]:
+def read_raw_lines(
+    path: str | Path, max_line_bytes: int, part: InputPart = WHOLE
+) -> Iterator[bytes]:
     """The same lines, not decoded; no more than `max_line_bytes` of a line are ever held.
 
     Raises InputError if the file cannot be read, or has a longer line.

@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.files import is_url
-from bert_features.readers.lines import WHOLE, EncodingErrors, Part, Place, read_lines
+from bert_features.readers.lines import WHOLE, EncodingErrors, InputPart, Place, read_lines
 from bert_features.readers.opening import is_stream, name_of
 
 
@@ -64,7 +64,7 @@ class Source(Origin):
     path: str | Path
     input_format: InputFormat
     encoding_errors: EncodingErrors = "strict"
-    part: Part = WHOLE
+    part: InputPart = WHOLE
     place: Place | None = None
     by_suffix: bool = False
 
