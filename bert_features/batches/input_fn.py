@@ -23,8 +23,7 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
-from bert_features.batches.rows import Layout
-from bert_features.batches.scoring import rows_to_score
+from bert_features.batches.rows import Layout, rows_to_score
 from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
@@ -116,7 +115,7 @@ class TextInputFn:
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
       mask_id: the id of [MASK], if [MASK] in a text is that token; None if it is characters.
-      scores: whether each piece is masked in a row of its own, see `scoring`.
+      scores: whether each piece is masked in a row of its own, see `rows_to_score`.
       stages: measures reading, tokenizing and batching.
 
     Attributes:

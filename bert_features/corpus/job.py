@@ -19,10 +19,9 @@ from bert_features.corpus.folder import is_tidy, tidy
 from bert_features.corpus.holding import holding
 from bert_features.corpus.inputs import Inputs
 from bert_features.corpus.resuming import hint_of_folder
-from bert_features.corpus.run import FolderRun
+from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
 from bert_features.corpus.settings import restore_settings
 from bert_features.corpus.shards import compute_shard
-from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import (
     FileTarget,
     FolderTarget,

@@ -133,18 +133,9 @@ def key_of(example: InputExample) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class SievedWindow(Chunk):
-    """A sorting window in which no text repeats; `examples` are those to compute.
+    """A sorting window in which no text repeats; `examples` are the ones to compute."""
 
-    Attributes:
-      everyone: the examples of the input, N, in their order.
-      new: the keys of `examples`.
-      known: the texts that the store has, by key: the first example of each.
-    """
-
-    everyone: list[InputExample]
-    keys: list[bytes]
-    new: list[bytes]
-    known: dict[bytes, InputExample]
+    sieve: "_Sieve"
 
 
 class Reuse:
@@ -176,35 +167,35 @@ class Reuse:
 
     def windows(self) -> Iterator[Window]:
         """The sorting windows of the input; one whose texts are all known has no examples."""
-        filling, computed = _Filling(), 0
+        sieve, computed = _Sieve(), 0
         for _, examples in self._input_fn.read():
             texts: dict[bytes, InputExample] = {}  # those that the window does not have yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
                 for key, example in zip(keys, examples, strict=True):
-                    if key not in filling.tokens_of:
+                    if key not in sieve.tokens_by_key:
                         texts.setdefault(key, example)
                 known = self._known(texts)
-            filling.tokens_of |= known
-            filling.known |= {key: text for key, text in texts.items() if key in known}
+            sieve.tokens_by_key |= known
+            sieve.known |= {key: text for key, text in texts.items() if key in known}
             new = {key: text for key, text in texts.items() if key not in known}
             if new:
                 chunk = self._input_fn.lay_out(list(new.values()), computed)
                 tokens = dict(zip(new, _tokens_of_examples(chunk), strict=True))
-                filling.tokens_of |= tokens
-                filling.new += new
-                filling.chunks.append(chunk)
+                sieve.tokens_by_key |= tokens
+                sieve.new += new
+                sieve.chunks.append(chunk)
                 computed += len(new)
                 if self._store.accepts:
                     self._under_way |= tokens
-            filling.everyone += examples
-            filling.keys += keys
-            filling.tokens += sum(filling.tokens_of[key] for key in keys)
-            if filling.tokens >= self._input_fn.window_tokens:
-                yield filling.window()
-                filling = _Filling()
-        if filling.everyone:
-            yield filling.window()
+            sieve.everyone += examples
+            sieve.keys += keys
+            sieve.tokens += sum(sieve.tokens_by_key[key] for key in keys)
+            if sieve.tokens >= self._input_fn.window_tokens:
+                yield sieve.window()
+                sieve = _Sieve()
+        if sieve.everyone:
+            yield sieve.window()
 
     def _known(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The keys of texts that the store has or will have, with the tokens of each."""
@@ -216,25 +207,25 @@ class Reuse:
     def expand(self, window: Window, results: FeatureBatch | None) -> FeatureBatch:
         """The results of all examples of a window, from those that were computed, if any."""
         assert isinstance(window, SievedWindow)
-        parts = []
+        sieve, parts = window.sieve, []
         if results is not None:
-            parts.append(self._keep(window.new, results))
-            if len(window.new) == len(window.everyone):
+            parts.append(self._keep(sieve.new, results))
+            if len(sieve.new) == len(sieve.everyone):
                 return parts[0]
-        found = self._store.fetch(list(window.known))
-        hits = [key for key in window.known if key in found]
-        missed = [key for key in window.known if key not in found]
+        found = self._store.fetch(list(sieve.known))
+        hits = [key for key in sieve.known if key in found]
+        missed = [key for key in sieve.known if key not in found]
         if hits:
             entries = [found[key].value for key in hits]
-            parts.append(self._codec.decode(entries, [window.known[key] for key in hits]))
+            parts.append(self._codec.decode(entries, [sieve.known[key] for key in hits]))
         if missed:
-            computed = self._compute([window.known[key] for key in missed])
+            computed = self._compute([sieve.known[key] for key in missed])
             parts.append(self._keep(missed, computed))
-        rows = {key: row for row, key in enumerate([*window.new, *hits, *missed])}
-        places = np.array([rows[key] for key in window.keys], np.int64)
+        rows = {key: row for row, key in enumerate([*sieve.new, *hits, *missed])}
+        places = np.array([rows[key] for key in sieve.keys], np.int64)
         taken = FeatureBatch.join(parts).take(places)
-        self._count(taken, places, len(window.new), [found[key] for key in hits])
-        return replace(taken, unique_ids=ids_of(window.everyone))
+        self._count(taken, places, len(sieve.new), [found[key] for key in hits])
+        return replace(taken, unique_ids=ids_of(sieve.everyone))
 
     def _keep(self, keys: list[bytes], results: FeatureBatch) -> FeatureBatch:
         """Stores the features of texts; gives what an entry has."""
@@ -259,13 +250,17 @@ class Reuse:
 
 
 @dataclass
-class _Filling:
-    """A sorting window while it is filled; see `SievedWindow`.
+class _Sieve:
+    """The examples of the input that a sorting window stands for.
 
     Attributes:
+      everyone: the examples, N, in their order.
+      keys: their keys.
+      new: the keys of the texts to compute, each once.
+      known: the texts that the store has, by key: the first example of each.
       tokens: the tokens of `everyone`.
-      tokens_of: the tokens of each distinct text, by key.
-      chunks: the rows of the new texts.
+      tokens_by_key: the tokens of each distinct text.
+      chunks: the rows of the new texts, until the window is full.
     """
 
     everyone: list[InputExample] = field(default_factory=list)
@@ -273,22 +268,14 @@ class _Filling:
     new: list[bytes] = field(default_factory=list)
     known: dict[bytes, InputExample] = field(default_factory=dict)
     tokens: int = 0
-    tokens_of: dict[bytes, int] = field(default_factory=dict)
+    tokens_by_key: dict[bytes, int] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
 
     def window(self) -> SievedWindow:
         """The window."""
         joined = Chunk.join(self.chunks) if self.chunks else Chunk([], {})
-        return SievedWindow(
-            joined.examples,
-            joined.columns,
-            joined.words,
-            joined.separators,
-            everyone=self.everyone,
-            keys=self.keys,
-            new=self.new,
-            known=self.known,
-        )
+        self.chunks.clear()
+        return SievedWindow(**vars(joined), sieve=self)
 
 
 def _tokens_of_examples(chunk: Chunk) -> list[int]:

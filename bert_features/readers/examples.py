@@ -47,19 +47,6 @@ def read_examples(
     return registry.read(source_of(path, input_format, encoding_errors))
 
 
-def count_examples(path: str | Path, input_format: InputFormat | None = None) -> int | None:
-    """Number of examples that `read_examples` will give.
-
-    None where counting would use up the input or cost as much as reading it: a stream, a compressed
-    file, an object store, a table in text, a CoNLL file.
-
-    Raises:
-      ConfigError: see `read_examples`.
-      InputError: the file cannot be read.
-    """
-    return registry.count(source_of(path, input_format, "strict"))
-
-
 def examples_of_texts(
     texts: Texts | Table,
     settings: InputFormat | None = None,

@@ -66,10 +66,11 @@ def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
 
 
 def count(source: Source) -> int | None:
-    """Number of examples that `read` will give; None where counting costs as much as reading.
+    """Number of examples that `read` will give.
 
-    CoNLL has no count: its sentences are found by reading. Neither has a table, as a quoted field
-    may hold line ends. Raises InputError if the source cannot be read.
+    None where counting would use up the input or cost as much as reading it: a stream, a compressed
+    file, an object store, a CoNLL file, a table in text (a quoted field may hold line ends). Raises
+    InputError if the source cannot be read.
     """
     check_file(source.path)
     count_rows = getattr(_module(source), "count_rows", None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_features.batches.scoring import rows_to_score
+from bert_features.batches.rows import rows_to_score
 from bert_features.batches.segments import Rows
 
 CLS, SEP, MASK = 2, 3, 4

@@ -311,7 +311,7 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
 
     class Watched(reuse.Reuse):
         def expand(self, window, results):
-            sizes.append((len(self._under_way), len(window.everyone)))
+            sizes.append((len(self._under_way), len(window.sieve.everyone)))
             return super().expand(window, results)
 
     monkeypatch.setattr(reuse, "Reuse", Watched)
