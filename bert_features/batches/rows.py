@@ -29,7 +29,7 @@ from bert_features.batches.word_tables import WordTable, place_words
 from bert_features.batches.words import WordPieces
 from bert_features.errors import InputError
 
-# Of a text cut in the middle, the share of the kept pieces that are its first: 128 of 510, the best
+# The share of head pieces where a text is cut in the middle: 128 of 510, the best
 # of Sun et al. 2019 (arXiv:1905.05583, table 2).
 _HEAD_SHARE = 128 / 510
 _SHORTEST_PAIR = 4  # [CLS], a piece of each text, and the last [SEP]
@@ -68,7 +68,7 @@ class Layout:
           name: names the i-th example to the user.
 
         Returns:
-          The rows, those of an example one after the other; and the words of the examples (None
+          The rows, by example; and the words of the examples (None
           without `words`).
 
         Raises:
@@ -268,8 +268,8 @@ def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
     words = texts.words
     if words is None:
         return None
-    in_text = slice(*np.searchsorted(words.texts, [text, text + 1]).tolist())
-    counts = words.num_pieces[in_text]
+    words_of_text = slice(*np.searchsorted(words.texts, [text, text + 1]).tolist())
+    counts = words.num_pieces[words_of_text]
     if counts.max(initial=0) > room:
         raise InputError.naming(
             "{example} has a word of {count} pieces, the word number {number} of its text; a "
@@ -280,7 +280,9 @@ def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
             number=int(counts.argmax()),
             room=room,
         )
-    starts: np.ndarray = np.unique((words.first_pieces[in_text] - texts.starts[text])[counts > 0])
+    starts: np.ndarray = np.unique(
+        (words.first_pieces[words_of_text] - texts.starts[text])[counts > 0]
+    )
     return starts
 
 

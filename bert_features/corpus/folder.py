@@ -74,7 +74,7 @@ def _is_ours(store: Store, names: Iterable[str]) -> bool:
 
 
 def _is_shard(name: str, count: int | None = None) -> bool:
-    """Whether a name is that of a shard's file, sidecar or hidden folder; there may be `count`."""
+    """Whether it is the name of a shard's file, sidecar or hidden folder; there may be `count`."""
     match = _SHARD.fullmatch(name)
     if match is None or match["suffix"] not in SUFFIXES:
         return False

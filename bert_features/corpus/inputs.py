@@ -50,7 +50,7 @@ def place_of(name: str) -> str:
 
 
 class Stamp(NamedTuple):
-    """What tells whether an input has changed; as in `InputEntry`."""
+    """Facts that show whether an input has changed; as in `InputEntry`."""
 
     bytes: int
     modified_ns: int | None
@@ -63,7 +63,7 @@ class Stamp(NamedTuple):
 
 
 def look_up(path: str) -> Stamp:
-    """The size of an input and what tells its version.
+    """The size and the version of an input.
 
     Raises InputError if it is gone, or its server does not say how large it is.
     """
@@ -74,7 +74,7 @@ def look_up(path: str) -> Stamp:
     filesystem, name = connect(path, InputError)
     with reading(path):
         size = filesystem.info(name)["size"]
-        # That of a web server is made of its address alone.
+        # The key of a web server is made of the address alone.
         version = None if path.startswith(WEB) else str(filesystem.ukey(name))
     if size is None:
         raise InputError(

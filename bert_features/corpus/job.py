@@ -78,7 +78,7 @@ def extract(
       config: the settings.
       input_path: the file to read, in `config.input_format`; or `-` for standard input, which only
         a file can be made of. Into a folder also several: a list of files, a glob such as
-        `data/*.txt`, a folder of files. Examples are numbered over all of them; ids of their own
+        `data/*.txt`, a folder of files. Examples are numbered over all files; ids of their own
         must be unique over all.
       output_path: the file to write; with `config.shard` its name gets the share's number. `-` for
         standard output, which takes JSON lines without a sidecar, as they are computed. A name
@@ -184,7 +184,7 @@ def _extract_file(
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(checkpoint.name, extractor.device)
     examples = registry.read(source)
-    # Of the whole input, also for a share of it: all shares then have the same ranges.
+    # A share of the input takes the ranges of the whole: all shares then have the same ones.
     ranges, head = extractor.calibrate(examples)
     extractor = extractor.with_ranges(ranges)
     started = time.monotonic()

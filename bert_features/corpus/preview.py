@@ -44,7 +44,7 @@ _COUNTS = (
 
 @dataclass
 class BucketPlan:
-    """The batches of one length; of packed ones, those of one shape.
+    """The batches of one length, or where batches are packed, of one shape.
 
     Attributes:
       length: tokens of a row, padding included.
@@ -53,7 +53,7 @@ class BucketPlan:
       batches: number of batches.
       tokens: real tokens of the rows.
       computed_tokens: tokens that the device computes for them.
-      filler_tokens: those in rows that only fill up a batch.
+      filler_tokens: computed tokens in rows that only fill up a batch.
     """
 
     length: int
@@ -205,13 +205,13 @@ def plan(
         ),
     )
     unknown_id = preparation.tokenizer.frame.unknown_id
-    of_device = functools.partial(
+    shapes_on_device = functools.partial(
         device_shapes,
         preparation.config,
         preparation.max_seq_length,
         most_tokens=preparation.attention_tokens,
     )
-    shapes = of_device(packed=False), of_device(packed=may_pack(config))
+    shapes = shapes_on_device(packed=False), shapes_on_device(packed=may_pack(config))
     most = max(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
     )
@@ -241,7 +241,7 @@ def _add_elsewhere(
 
 
 def _add_examples(result: Plan, batch: FeatureBatch) -> None:
-    """Adds examples, of which there are no features."""
+    """Adds examples without features."""
     counts, lengths = batch.counts, np.diff(batch.levels["token"].splits)
     result.add_rows(counts)
     result.add_examples(counts)

@@ -61,7 +61,7 @@ class Processes(Executor):
         left, idle = deque(shards), list(self._workers)
         while left or len(idle) < len(self._workers):
             while left and idle:
-                with contextlib.suppress(OSError):  # it has ended, as the end of its pipe tells
+                with contextlib.suppress(OSError):  # it has ended, and so does its pipe
                     idle.pop().send((left.popleft(), self.ready.ranges))
             yield None
             for worker, message in self._take_messages():

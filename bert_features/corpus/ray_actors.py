@@ -61,7 +61,7 @@ class RayActors(Executor):
     """Actors of a Ray cluster.
 
     Some are asked for at once. While shards wait, more are asked for: as many as are ready, and at
-    least one. Those that find no room wait in Ray's queue, so a node that joins is used, and an
+    least one. Actors without room wait in Ray's queue, so a node that joins is used, and an
     autoscaler sees what is wanted. A shard whose actor is lost is computed by another.
 
     Raises:

@@ -121,7 +121,7 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
 def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
     """Refuses to resume a run if an input has changed or cannot be read; raises InputError.
 
-    Those whose size and time, or version, are as before are not read. Perhaps the others were only
+    Inputs of the same size and time, or version, are not read. Perhaps the others were only
     copied: then they cut into the same shards.
     """
     shards: dict[int, list[ShardEntry]] = {}

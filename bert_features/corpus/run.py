@@ -93,7 +93,7 @@ class ExtractSummary:
 class FolderRun:
     """A run that writes a folder of shards, by processes of this machine or on Ray.
 
-    Progress and monitor are those of `corpus.job.extract`. Shards that are `damaged` are computed
+    For progress and monitor see `corpus.job.extract`. Shards that are `damaged` are computed
     again, though they are finished.
 
     Raises:
@@ -234,8 +234,8 @@ class _State:
     Attributes:
       done: the records of the finished shards, earlier runs included.
       todo: the shards that were left to do at the beginning; a `damaged` one counts as such.
-      before: totals of those that were finished.
-      total: totals of those that are finished now.
+      before: totals of the shards that were finished at the beginning.
+      total: totals of the shards that are finished now.
       started: when the first of `todo` began, by `time.monotonic`.
     """
 

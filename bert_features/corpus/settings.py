@@ -27,7 +27,7 @@ def record_settings(config: ExtractConfig) -> dict[str, Any]:
 
 
 def add_defaults(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded settings, with the defaults of those that an earlier version did not have."""
+    """Recorded settings, with defaults for settings that an earlier version did not have."""
     usual = OutputConfig().model_dump(mode="json")
     outputs = [usual | output for output in recorded.get("outputs", ())]
     defaults = ExtractConfig().model_dump(mode="json", exclude=_LEFT_OUT)

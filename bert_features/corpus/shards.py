@@ -72,7 +72,7 @@ class ShardWriter:
         return writer
 
     def take_ranges(self, ranges: Mapping[str, Any]) -> None:
-        """Makes the run's ranges those of all shards that follow."""
+        """Takes the run's ranges for all shards that follow."""
         if ranges != self.ready.ranges:
             self.ready = replace(self.ready, ranges=dict(ranges))
             self._extractor = self._extractor.with_ranges(ranges)

@@ -34,8 +34,8 @@ def write_shard(
 ) -> Finished:
     """Computes a shard, puts its file in its place and reports.
 
-    The ranges are those of the run, see `Ready`. At each step `check` is called; it ends the work
-    by an exception.
+    `ranges` are the ranges of the run, see `Ready`. At each step `check` is called; it ends the
+    work by an exception.
     """
     writer.take_ranges(ranges)
     name, next_report = (socket.gethostname(), os.getpid()), 0.0

@@ -39,7 +39,7 @@ class Ragged(NamedTuple):
 
     Attributes:
       values: [T, D].
-      row_splits: int64 [N + 1]; those of text i are values[row_splits[i]:row_splits[i + 1]].
+      row_splits: int64 [N + 1]; the vectors of text i are values[row_splits[i]:row_splits[i + 1]].
     """
 
     values: np.ndarray

@@ -45,7 +45,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
     Copies share its weights. Pickled, it is its settings, from which it is made again.
 
     Args:
-      config: the settings; those of the output file are not used here.
+      config: the settings; the settings of the output file are not used here.
       runtime: the runtime, if started already; by default the one of the settings.
       checkpoint: the checkpoint of the settings, if it has been found already.
 
@@ -124,7 +124,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """An extractor of some of the outputs alone, in the order of the settings.
 
         It shares the weights of this one, and computes no other layers. The longest row and the
-        prompt are those of an extractor made with these outputs.
+        prompt are as in an extractor made with these outputs.
 
         Args:
           names: names of outputs; a ConfigError if there is none, or no output of a name.
@@ -159,7 +159,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
             `InputExample`. Or a table (pandas, polars, Arrow, a Hugging Face Dataset) with the
             names of its columns; of a pandas Series the index holds the ids.
-          text_field: column of the texts of a table; by default that of the settings.
+          text_field: column of the texts of a table; by default as in the settings.
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
           tokens_field: column of lists of words, instead of `text_field`.
           id_field: column of the ids; by default `id` if there is one.

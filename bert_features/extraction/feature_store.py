@@ -130,7 +130,7 @@ class FeatureStore:
         return dict(self._select("key, tokens", keys))
 
     def fetch(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
-        """The entries of some keys, without those that are damaged or absent."""
+        """The entries of some keys, except damaged or absent ones."""
         found = {}
         for key, run, value in self._select("key, run, value", keys):
             if isinstance(value, bytes) and value[:_CRC_BYTES] == _crc(key, value[_CRC_BYTES:]):
@@ -259,7 +259,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 
     Without a cache it is a hidden folder beside `target`, the file that the run writes (never a
     symbolic link; None for standard output and addresses), gone at the end. What a killed run
-    leaves of it is removed by the next run that writes the file. Raises OutputError if there is no
+    leaves there is removed by the next run that writes the file. Raises OutputError if there is no
     place.
     """
     run = secrets.randbits(_RUN_BITS)

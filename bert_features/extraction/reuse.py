@@ -2,7 +2,7 @@
 
 The examples of the input pass a sieve before they are tokenised: only a text that is neither in the
 store nor in the same sorting window is computed. When the features of a window are there, they are
-stored, and each example gets those of its text.
+stored, and each example gets the features of its text.
 
 What the store had when it was asked may be lost when it is needed: an entry can be damaged, a disk
 can be full. What is not found then is computed there and then.
@@ -57,7 +57,7 @@ class Codec:
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
         self._levels = levels_of(outputs)
-        # The numbers of tokens and words stand before the counts, those of other levels behind.
+        # The numbers of tokens and words stand before the counts, of other levels behind.
         self._others = [level for level in self._levels if level not in ("token", "word")]
         names = {"token": ("token_ids",), "word": SPANS}
         self._sections = [
@@ -169,7 +169,7 @@ class Reuse:
         """The sorting windows of the input; one whose texts are all known has no examples."""
         sieve, computed = _Sieve(), 0
         for _, examples in self._input_fn.read():
-            texts: dict[bytes, InputExample] = {}  # those that the window does not have yet
+            texts: dict[bytes, InputExample] = {}  # not in the window yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
                 for key, example in zip(keys, examples, strict=True):
@@ -205,7 +205,7 @@ class Reuse:
         return known | self._store.tokens([key for key in found if key not in known])
 
     def expand(self, window: Window, results: FeatureBatch | None) -> FeatureBatch:
-        """The results of all examples of a window, from those that were computed, if any."""
+        """The results of all examples of a window, from the computed ones, if any."""
         assert isinstance(window, SievedWindow)
         sieve, parts = window.sieve, []
         if results is not None:

@@ -119,7 +119,7 @@ def describe_processor(kind: str) -> str:
     if kind != "cpu":
         return ", ".join(processor_models()[kind])
     facts, flags = cpu_facts(), cpu_flags()
-    # A virtual machine may hide the name: its processor is then told by the numbers.
+    # A virtual machine may hide the name: the numbers then identify its processor.
     numbers = [f"{n} {facts[n]}" for n in ("cpu family", "model", "CPU part") if n in facts]
     sets = [name for name in _INSTRUCTION_SETS if name in flags]
     return ", ".join(filter(None, [facts.get("model name", ""), *numbers, *sets]))

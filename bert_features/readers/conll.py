@@ -43,7 +43,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 
 
 def _sentences(source: Source) -> Iterator[tuple[int, list[tuple[int, list[str]]], list[str]]]:
-    """Of the lines between two empty ones: the number of the first, from 1, words and comments.
+    """The number of the first line, from 1, the words and the comments of each sentence.
 
     A word comes as the number and the columns of its line.
     """

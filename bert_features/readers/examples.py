@@ -88,7 +88,7 @@ def examples_of_texts(
 def _examples_of_table(
     table: Table, settings: InputFormat, given: dict[str, str]
 ) -> Iterator[InputExample]:
-    """Examples of a table, by the fields that the call names and those of the settings."""
+    """Examples of a table, by the fields of the call, else of the settings."""
     texts, words = ("text_field", "text_b_field"), ("tokens_field",)
     replaced = texts if "tokens_field" in given else words if given.keys() & set(texts) else ()
     fields = {name: getattr(settings, name) for name in FIELD_NAMES if name not in replaced} | given

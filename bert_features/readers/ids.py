@@ -26,7 +26,7 @@ class Ids:
     continue.
     """
 
-    # Of Arrow columns that may hold ids; one without any value has the type null.
+    # Kinds of Arrow columns that may hold ids; a column without any value has the type null.
     arrow_kinds: tuple[str, ...] = ("string", "integer", "null")
 
     def __init__(self, source: Origin, *, first: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""An input cut into parts, each of which can be read without what comes before it."""
+"""An input cut into parts; each can be read without the lines before it."""
 
 import codecs
 import contextlib
@@ -41,7 +41,7 @@ def can_be_cut(source: Source) -> bool:
 
 
 def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) -> Iterator[CutPart]:
-    """Cuts an input; reads all of it, so that whatever is wrong with it is found.
+    """Cuts an input; reads it whole, so that every fault is found.
 
     Each part has `size` examples, the last one fewer. An input that cannot be read from the middle
     stays in one part. The next number of `ids`, see `registry.read`, is `first`.
@@ -97,7 +97,7 @@ def _cut_by_examples(
     source: Source, size: int, *, first: int, ids: Ids | None
 ) -> Iterator[CutPart]:
     whole, place = not can_be_cut(source), Place()
-    in_rows = source.input_format.format == "parquet"
+    has_rows = source.input_format.format == "parquet"
     examples = registry.read(replace(source, part=InputPart(first), place=place), ids)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
         number = first
@@ -111,7 +111,7 @@ def _cut_by_examples(
             if count == 0 and number > first:
                 return
             found = InputPart(number, count, start, place.offset, line)
-            if whole or in_rows:
+            if whole or has_rows:
                 found = InputPart(number, count, line=0 if whole else line)
             yield CutPart(found, as_hex(place.crc), id_type)
             number += count

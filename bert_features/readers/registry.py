@@ -50,7 +50,7 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
 def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
     """The examples of a source, one at a time, with checked ids.
 
-    By default ids are checked within the source. Else `ids` has given those of other sources, and
+    By default ids are checked within the source. Else `ids` has given the ids of other sources, and
     the caller finishes and closes it.
 
     Raises:

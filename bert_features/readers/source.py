@@ -57,7 +57,7 @@ class Source(Origin):
       input_format: its format, decided: not `auto`.
       encoding_errors: what to do with bytes that are not UTF-8.
       part: the examples to read.
-      place: told of each line as it is read.
+      place: moved past each line as it is read.
       by_suffix: whether its suffix decided its format.
     """
 

@@ -170,7 +170,7 @@ class Runtime(abc.ABC):
           step: the pure device step.
           weights: Keras variables, in the order that the step takes their values.
           shares_weights: whether it is one of many steps of these weights, so that it should not
-            take a copy of them, even where it would be faster.
+            copy them, even where that would be faster.
         """
 
     def choose_precision(self, wanted: Literal["auto", "float32", "bfloat16"]) -> "Precision":
@@ -192,7 +192,7 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def bfloat16_slowdown(self) -> float:
-        """Measured time of a bfloat16 matrix product, divided by that of the same in float32."""
+        """Measured time of a bfloat16 matrix product, divided by the time in float32."""
 
 
 @contextlib.contextmanager
@@ -202,7 +202,7 @@ def device_errors_explained(
     """Turns a backend's out-of-memory error, and a known error of a TPU, into advice.
 
     Args:
-      batch: the arrays [B, S] of the batch; those of other ranks do not count.
+      batch: the arrays [B, S] of the batch; arrays of other ranks do not count.
       lacks_memory: whether an error of the backend means that memory ran out.
 
     Raises:
@@ -230,7 +230,7 @@ def device_errors_explained(
 def slowdown(
     product: Callable[[Any, Any], Any], convert: Callable[[np.ndarray, str], Any]
 ) -> float:
-    """Time of a bfloat16 matrix product, divided by that of the same in float32.
+    """Time of a bfloat16 matrix product, divided by the time in float32.
 
     It is measured, in some 50 ms. The flags of a CPU (AVX512-BF16, AMX) do not suffice: virtual
     machines emulate instructions, and clock rates differ. `product` waits for the product of two

@@ -125,15 +125,15 @@ def shared_out(
     number divides B. Left to itself XLA would divide every operation, which it cannot do with a
     Pallas kernel. https://docs.jax.dev/en/latest/notebooks/shard_map.html
     """
-    by_rows = PartitionSpec(_DATA)
+    row_spec = PartitionSpec(_DATA)
     # Nothing is the same on all devices, except the weights: there is nothing to check.
     return jax.shard_map(
-        step, mesh=mesh, in_specs=(PartitionSpec(), by_rows), out_specs=by_rows, check_vma=False
+        step, mesh=mesh, in_specs=(PartitionSpec(), row_spec), out_specs=row_spec, check_vma=False
     )
 
 
 class JaxRuntime(Runtime):
-    """Runs a device step on the devices of one machine, as one compiled program over all of them.
+    """Runs a device step on the devices of one machine, as one compiled program over all devices.
 
     On several machines (a slice of a TPU pod) each runs its own process over its own devices. They
     share the input, not the batches, so that none waits for another.
@@ -199,7 +199,7 @@ class _ShardedStep(CompiledStep):
         self._devices = devices
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
-        self._by_rows = NamedSharding(mesh, PartitionSpec(_DATA))
+        self._row_sharding = NamedSharding(mesh, PartitionSpec(_DATA))
         self._weights = []
         for variable in weights:
             value = jax.device_put(variable.value, everywhere)
@@ -213,8 +213,8 @@ class _ShardedStep(CompiledStep):
 
         self._run = jax.jit(
             shared_out(run, mesh),
-            in_shardings=(everywhere, self._by_rows),
-            out_shardings=self._by_rows,
+            in_shardings=(everywhere, self._row_sharding),
+            out_shardings=self._row_sharding,
             donate_argnums=1,
             compiler_options=compiler_options(devices.devices[0]),
         )
@@ -222,7 +222,7 @@ class _ShardedStep(CompiledStep):
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         self._devices.check_rows(len(next(iter(batch.values()))))
         with device_errors_explained(batch, _lacks_memory):
-            inputs = jax.device_put(dict(batch), self._by_rows)
+            inputs = jax.device_put(dict(batch), self._row_sharding)
             outputs = self._dispatch(inputs)
             for value in outputs.values():
                 value.copy_to_host_async()

@@ -54,7 +54,7 @@ def keep_float32() -> None:
     By default the factors are rounded, to 10 bits of mantissa on a GPU (TF32) and to the 7 of
     bfloat16 on a TPU. There, this gives every product `operand_precision={highest,highest}`, which
     XLA computes in several bfloat16 passes. The numbers of bfloat16 products are not affected; on a
-    TPU XLA may fuse fewer of them (benchmarks/diary.md).
+    TPU XLA may fuse fewer products (benchmarks/diary.md).
     """
     tf.config.experimental.enable_tensor_float_32_execution(False)
 

@@ -32,7 +32,7 @@ _MAX_UTF8_BYTES = 4  # of a character
 
 # Characters that FastBertTokenizer treats as the official tokenizer does, each on its own and so in
 # any sequence: its normaliser works character by character, and neither final sigma nor canonical
-# reordering concerns them. Unicode 14 assigned all of them, so their properties are frozen.
+# reordering concerns them. Unicode 14 assigned them all, so their properties are frozen.
 # tests/text/test_wordpiece.py tries each one, cased and uncased, in several contexts.
 FAST_CHARACTERS = (
     r"!-~"  # ASCII
@@ -171,7 +171,7 @@ class WordPiece:
         word_byte = tf.gather(tf.gather(byte_starts, words.starts), word)
         word_ends = tf.concat([words.starts[1:], count[None]], axis=0)
         # An [UNK] covers its whole word. Its offsets cannot be used: where the word was too long,
-        # they are those of the text "[UNK]".
+        # they are the offsets of the text "[UNK]".
         unknown = ids.values == self._unknown_id
         size = tf.size(character_at_byte, tf.int64)
         first_byte = tf.minimum(word_byte + starts.values, size - 1)

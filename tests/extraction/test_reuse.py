@@ -213,7 +213,7 @@ def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
         counts, *files = run(cache=str(tmp_path / "cache"))
     assert files == [*expected[1:]]
     assert totals(counts) == totals(expected[0])
-    assert "database is locked; it is not used any more" in caplog.text
+    assert "database is locked; this run does not use it" in caplog.text
 
 
 @pytest.mark.parametrize("change", ["another name", "no identity"])
