@@ -275,9 +275,7 @@ class TextInputFn:
         text_sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
         words: WordPieces | None = None
         if self._words is not None and not alone:
-            words = locate_words(
-                examples, lengths=text_sizes, piece_starts=starts, piece_ends=ends
-            )
+            words = locate_words(examples, lengths=text_sizes, piece_starts=starts, piece_ends=ends)
         elif self._words is not None:
             words = find_words(
                 units,

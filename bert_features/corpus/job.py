@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.config.shards import Shard
-from bert_features.corpus.folder import is_tidy, tidy
-from bert_features.corpus.holding import holding
+from bert_features.corpus.folder import holding, is_tidy, tidy
 from bert_features.corpus.inputs import Inputs
+from bert_features.corpus.plan import restore_settings
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
-from bert_features.corpus.settings import restore_settings
 from bert_features.corpus.shards import compute_shard
 from bert_features.corpus.target import (
     FileTarget,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
-from bert_features.corpus.holding import is_seen
+from bert_features.corpus.folder import is_seen
 from bert_features.corpus.plan import describe_run
 from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard

@@ -14,8 +14,7 @@ from typing import TypeAlias
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Ready
-from bert_features.corpus.folder import empty, tidy
-from bert_features.corpus.holding import holding
+from bert_features.corpus.folder import empty, holding, tidy
 from bert_features.corpus.inputs import name_some
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Processes

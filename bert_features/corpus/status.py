@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bert_features.corpus.holding import Holder, find_holder
+from bert_features.corpus.folder import Holder, find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, storage_errors

@@ -81,14 +81,6 @@ class Entry(NamedTuple):
     is_own: bool
 
 
-class NewEntry(NamedTuple):
-    """What is to be stored for a text: its key, its number of tokens and its features."""
-
-    key: bytes
-    tokens: int
-    value: bytes
-
-
 class FeatureStore:
     """The features that runs of one fingerprint share; a context manager.
 
@@ -150,14 +142,17 @@ class FeatureStore:
                     rows = self._database.execute(query, part).fetchall()
             yield from rows
 
-    def add(self, entries: Iterable[NewEntry]) -> None:
-        """Adds entries, if there is room, without huge ones."""
+    def add(self, entries: Iterable[tuple[bytes, int, bytes]]) -> None:
+        """Adds entries (the key of a text, its tokens, its features), if there is room for them.
+
+        Huge ones are left out.
+        """
         if not self.accepts:
             return
         rows = (
-            (entry.key, entry.tokens, self._place.run, _crc(entry.key, entry.value) + entry.value)
-            for entry in entries
-            if len(entry.value) <= _MAX_ENTRY_BYTES
+            (key, tokens, self._place.run, _crc(key, value) + value)
+            for key, tokens, value in entries
+            if len(value) <= _MAX_ENTRY_BYTES
         )
         with self._tolerating(), self._lock, self._database:  # a transaction
             # A damaged entry is replaced; one that another process has just added is the same.

@@ -23,7 +23,7 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS, Counts
-from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry
+from bert_features.extraction.feature_store import Entry, FeatureStore
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import SPANS, FeatureBatch, splits_of
 from bert_features.monitor.stages import StageClock
@@ -231,7 +231,7 @@ class Reuse:
         """Stores the features of texts; gives what an entry has."""
         results = self._codec.kept_columns(results)
         tokens = results.counts["tokens"].tolist()
-        self._store.add(map(NewEntry, keys, tokens, self._codec.encode(results)))
+        self._store.add(zip(keys, tokens, self._codec.encode(results), strict=True))
         for key in keys:
             self._under_way.pop(key, None)
         return results

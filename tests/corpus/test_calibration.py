@@ -13,8 +13,8 @@ import pytest
 from bert_features import ExtractConfig, extract, nearest, plan, read_features
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.corpus.job import repair
+from bert_features.corpus.plan import add_defaults
 from bert_features.corpus.resuming import find_differences
-from bert_features.corpus.settings import add_defaults
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
