@@ -19,7 +19,7 @@ import numpy as np
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
-from bert_features.batches.segments import expand_ranges
+from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
 from bert_features.errors import ConfigError

@@ -23,8 +23,8 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
+from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
-from bert_features.batches.segments import Rows
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
     Units,

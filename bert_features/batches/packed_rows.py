@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.batches.segments import expand_ranges
+from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.packing import MAX_SEGMENTS
 
 

@@ -3,7 +3,7 @@
 Windows are several overlapping rows for a text that is too long for one.
 
 Shape legend: `N` examples, `P` pieces of all their texts, `R` rows (one for each example, or
-several where long texts are windowed), `T` tokens of all rows. Texts are numbered as in `segments`.
+several where long texts are windowed), `T` tokens of all rows. Texts are numbered as in `row_plan`.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from bert_features.batches.long_text import LongText, kept_lengths
-from bert_features.batches.segments import (
+from bert_features.batches.row_plan import (
     A_TAIL,
     B_TAIL,
     CLS,
@@ -228,7 +228,7 @@ def _own_tokens(begins: np.ndarray, room: int, lengths: np.ndarray, slides: int)
 
     As in google-research/bert's run_squad.py (_check_is_max_context), the context of a token is the
     smaller of those to its left and right in the window. So two overlapping windows part in the
-    middle of what they share. The first window also has the tokens before the segment `slides`, of
+    middle of what they share. The first window also has the tokens before the run `slides`, of
     whose pieces `room` are in a window, the last window those behind it.
     """
     # The middle of [begin of the later window, end of the earlier one).

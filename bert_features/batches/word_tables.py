@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from bert_features.batches.segments import Rows, count_by_row
+from bert_features.batches.row_plan import Rows, count_by_row
 from bert_features.batches.words import WordPieces
 
 

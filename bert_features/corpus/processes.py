@@ -135,7 +135,8 @@ def _work(job: ShardJob, share: Share, run: Connection) -> None:
         writer = load_writer(job)
         report(writer.ready)
         while True:
-            report(write_shard(writer, *run.recv(), report))
+            shard, ranges = run.recv()
+            report(write_shard(writer, shard, ranges, report))
     except Exception as error:
         report(portable(error))
     except KeyboardInterrupt:  # `_end`; what was half-written is removed

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_features.batches.bucketing import Members
 from bert_features.batches.input_fn import Batch, Window
-from bert_features.batches.segments import count_by_row, expand_ranges
+from bert_features.batches.row_plan import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
 from bert_features.config.features import OutputSpec

@@ -100,7 +100,9 @@ def collect(
     lengths: list[np.ndarray] = []  # of the texts of each batch
     for batch in batches:
         parts.append(batch.features[output.name])
-        lengths.append(np.diff(batch.row_splits(output)))
+        splits = batch.row_splits(output)
+        assert splits is not None  # it is not of level sequence
+        lengths.append(np.diff(splits))
     if single:
         return matrices(_join(parts, output)) if output.is_paired else _join(parts, output)
     if ragged:
