@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -39,18 +39,22 @@ class Devices:
     Attributes:
       kind: `tpu`, `gpu` or `cpu`.
       reason: why a better kind that is there was not taken; empty if there is none.
-      driver: what drives them, as ` with JAX`; empty for TensorFlow.
+      strategy: how TensorFlow shares work between them, a `tf.distribute.Strategy`; None for a
+        single device.
+      devices: the devices as JAX has them; empty for TensorFlow.
     """
 
     kind: str
     count: int
     reason: str = ""
-    driver: ClassVar[str] = ""
+    strategy: Any = None
+    devices: tuple[Any, ...] = ()
 
     def describe(self) -> str:
         """One line for the log: the devices, and `reason`."""
         because = f" ({self.reason})" if self.reason else ""
-        return f"running on {describe_devices(self.kind, self.count)}{self.driver}{because}"
+        driver = " with JAX" if self.devices else ""
+        return f"running on {describe_devices(self.kind, self.count)}{driver}{because}"
 
     def check_rows(self, rows: int) -> None:
         """Refuses a number of rows that the devices cannot share evenly; raises ConfigError."""

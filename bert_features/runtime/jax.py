@@ -7,7 +7,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -56,15 +55,7 @@ _PLUGINS = {"tpu": ("libtpu",), "gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin"
 _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|unlikely to have enough (device )?memory")
 
 
-@dataclass(frozen=True)
-class JaxDevices(Devices):
-    """The devices of a run, as JAX has them."""
-
-    devices: tuple[Any, ...] = ()
-    driver = " with JAX"
-
-
-def resolve_devices(device: Device = "auto") -> JaxDevices:
+def resolve_devices(device: Device = "auto") -> Devices:
     """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
 
     Of several processes each takes the devices of its own machine.
@@ -73,7 +64,7 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     kind, found, reason = resolve(device, _find)
-    return JaxDevices(kind, len(found), reason, found)
+    return Devices(kind, len(found), reason, devices=found)
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:
@@ -155,8 +146,8 @@ class JaxRuntime(Runtime):
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()
-            self.devices: Devices = (found := resolve_devices(device))
-            compiler_options(found.devices[0])
+            self.devices = resolve_devices(device)
+            compiler_options(self.devices.devices[0])
         if attention == "pallas" and self.devices.kind != "tpu":
             raise ConfigError.naming(
                 "{attention:'pallas'} needs a TPU, but the device is a {kind}; pass "
@@ -176,7 +167,6 @@ class JaxRuntime(Runtime):
         From then on the variables hold the values on the devices, so that no second copy stays.
         """
         logger.info("%s", self.devices.describe())
-        assert isinstance(self.devices, JaxDevices)
         return _ShardedStep(step, weights, self.devices, self.attention)
 
     def bfloat16_slowdown(self) -> float:
@@ -194,7 +184,7 @@ class _ShardedStep(CompiledStep):
     in_flight = _IN_FLIGHT
 
     def __init__(
-        self, step: Step, weights: Sequence[Any], devices: JaxDevices, attention: Attention
+        self, step: Step, weights: Sequence[Any], devices: Devices, attention: Attention
     ) -> None:
         self._devices = devices
         mesh = Mesh(np.array(devices.devices), (_DATA,))
