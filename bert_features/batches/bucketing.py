@@ -19,7 +19,7 @@ import numpy as np
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
-from bert_features.batches.segments import expand_ranges
+from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
 from bert_features.errors import ConfigError
@@ -27,7 +27,7 @@ from bert_features.errors import ConfigError
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
 FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
-# Columns of a window that are not columns of the rows of a batch: those of tokens; and a batch has
+# Columns of a window that are no columns of a batch: the columns of tokens; and a batch has
 # masks and types instead.
 _COLUMNS_LEFT_OUT = ("values", "word_indices", "target_ids", "lengths", "type_starts")
 
@@ -37,12 +37,12 @@ _FINE_BUCKETS = (*range(3, 32), *range(32, 64, 2), *range(64, 128, 4), *range(12
 # For devices that compile each shape, which takes seconds.
 _COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)
 
-# The length of packed rows; rows for longer texts have a multiple of it. It is the number of lanes
+# The length of packed rows; rows for longer texts have a multiple. It is the number of lanes
 # of a TPU.
 PACKED_LENGTH = 128
 # The most, unless a text is longer.
 _MAX_PACKED_LENGTH = 512
-# The products of BERT-base take as long for a token as its attention in a row of so many tokens.
+# The products of BERT-base take as long for a token as its attention in a row of this length.
 _PRODUCTS = 3000
 # The last rows of a window make packed batches of this part of the rows of a full one.
 _TAIL_PARTS = 8
@@ -89,7 +89,7 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
 def packed_buckets(max_seq_length: int) -> tuple[int, ...]:
     """The lengths of packed rows: 128, and one for longer texts, if there may be any.
 
-    That one is cheapest where all texts have the longest length, as those that are cut: of 384 for
+    That one is cheapest where all texts have the longest length, as cut texts have: 384 for
     two texts of 192. A gap beside such a text is shorter, and only short texts fit it.
     """
     if max_seq_length <= PACKED_LENGTH:
@@ -110,7 +110,7 @@ class BatchShapes:
     Attributes:
       buckets: S of each shape, ascending.
       rows: B of a full batch of each bucket.
-      multiple: number of devices; every B is a multiple of it.
+      multiple: number of devices; it divides every B.
       whole: whether every batch has all its rows, the last one of a window too. Then there is one
         shape for each bucket, as devices that compile each shape need it.
       uniform: whether each row is in a batch of the shortest bucket that it fits. Then the shape of
@@ -175,7 +175,7 @@ def device_shapes(
 ) -> BatchShapes:
     """The shapes of a run on TPUs or GPUs.
 
-    `rows` are instead of those of the settings; `most_tokens` is the limit of each device, where
+    `rows` replace the rows of the settings; `most_tokens` is the limit of each device, where
     the settings have neither rows nor tokens.
     """
     buckets = choose_buckets(config, max_seq_length, any_shape=False, packed=packed)
@@ -196,7 +196,7 @@ class BatchPlan:
 
     Attributes:
       order: int64 [R], the rows of the window in the order they are taken.
-      numbers: int64 [R], the number of each of them in its row of the batch: from 0 where several
+      numbers: int64 [R], the number of each row in its row of the batch: from 0 where several
         share a row, else 0.
       starts: int64 [N], where each batch begins in `order`.
       counts: int64 [N], the number of rows of the window it takes.
@@ -245,8 +245,8 @@ def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
             count = min(rows, count)
         batches.append((start, count, rows, length))
         start += count
-    starts, counts, rows_of, lengths_of = np.array(batches, np.int64).reshape(-1, 4).T
-    return BatchPlan(order, np.zeros_like(order), starts, counts, counts, rows_of, lengths_of)
+    starts, counts, batch_rows, batch_lengths = np.array(batches, np.int64).reshape(-1, 4).T
+    return BatchPlan(order, np.zeros_like(order), starts, counts, counts, batch_rows, batch_lengths)
 
 
 def _plan_packed(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
@@ -259,14 +259,16 @@ def _plan_packed(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
         batches += [(start, rows, rows, length) for start in range(first, tails, rows)]
         batches += [(at, min(tail, end - at), tail, length) for at in range(tails, end, tail)]
         first = end
-    firsts, filled, rows_of, lengths_of = np.array(batches, np.int64).reshape(-1, 4).T
+    firsts, filled, batch_rows, batch_lengths = np.array(batches, np.int64).reshape(-1, 4).T
     starts = packed.splits[firsts]
     counts = packed.splits[firsts + filled] - starts
-    return BatchPlan(packed.order, packed.numbers, starts, counts, filled, rows_of, lengths_of)
+    return BatchPlan(
+        packed.order, packed.numbers, starts, counts, filled, batch_rows, batch_lengths
+    )
 
 
 def join_columns(chunks: Sequence[Columns]) -> Columns:
-    """The columns of several chunks as those of one."""
+    """The columns of several chunks as one chunk's."""
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
@@ -308,7 +310,7 @@ def cut_batches(
       has_types: whether the tokens of text_b have type 1.
 
     Yields:
-      A batch's rows of the window; and its columns, those of rows [B] and those of tokens [B, S].
+      A batch's rows of the window; and its columns, [B] for rows and [B, S] for tokens.
       Packed batches have `segment_ids` and `position_ids`, see `config.packing`, and no columns of
       rows.
     """
@@ -317,8 +319,8 @@ def cut_batches(
     plan = plan_batches(window["lengths"], shapes)
     row_starts = np.cumsum(window["lengths"]) - window["lengths"]
     lengths = window["lengths"][plan.order]
-    # The rows of all batches one after the other: which of them each row of the window is in, and
-    # at which token of it it begins.
+    # The rows of all batches one after the other: which of these each row of the window is in, and
+    # at which token there it begins.
     first = plan.numbers == 0
     rows = np.cumsum(first) - 1
     tokens_before = np.cumsum(lengths) - lengths
@@ -358,9 +360,9 @@ def _batch(
     tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the window
     places = expand_ranges(members.places, lengths)  # and in the batch
     type_starts = window["type_starts"][rows]
-    in_text_b: np.ndarray | int = 0
+    is_text_b: np.ndarray | int = 0
     if (type_starts < lengths).any():
-        in_text_b = tokens >= np.repeat(row_starts[rows] + type_starts, lengths)
+        is_text_b = tokens >= np.repeat(row_starts[rows] + type_starts, lengths)
 
     def laid_out(values: np.ndarray | int, fill: int = 0) -> np.ndarray:
         """int32 [B, S]: the values of the tokens at their places."""
@@ -371,7 +373,7 @@ def _batch(
     batch = {
         "input_word_ids": laid_out(window["values"][tokens], pad_id),
         "input_mask": laid_out(1),
-        "input_type_ids": laid_out(in_text_b),
+        "input_type_ids": laid_out(is_text_b),
     }
     if "word_indices" in window:
         words = window["word_indices"][tokens]

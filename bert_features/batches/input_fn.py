@@ -23,9 +23,8 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
-from bert_features.batches.rows import Layout
-from bert_features.batches.scoring import rows_to_score
-from bert_features.batches.segments import Rows
+from bert_features.batches.row_plan import Rows
+from bert_features.batches.rows import Layout, rows_to_score
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
     Units,
@@ -50,7 +49,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Neighbouring examples, tokenised and laid out together; or those of a sorting window.
+    """Neighbouring examples, tokenised and laid out together; or a whole sorting window.
 
     Attributes:
       examples: in the order of the input.
@@ -104,7 +103,7 @@ class TextInputFn:
     input_word_ids, input_mask, input_type_ids int32 [B, S]; tokens_lost int32 [B], pieces that
     truncation cut off}, S one of the buckets. With long_text 'window', or with words, there are
     also {window, num_windows, own_starts, own_ends int32 [B]; word_indices int32 [B, S]}, see
-    `rows.Rows`. All rows of one sorting window come before those of the next, and all rows of an
+    `rows.Rows`. All rows of one sorting window come before the rows of the next, and all rows of an
     example lie in one sorting window.
 
     Args:
@@ -116,7 +115,7 @@ class TextInputFn:
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
       mask_id: the id of [MASK], if [MASK] in a text is that token; None if it is characters.
-      scores: whether each piece is masked in a row of its own, see `scoring`.
+      scores: whether each piece is masked in a row of its own, see `rows_to_score`.
       stages: measures reading, tokenizing and batching.
 
     Attributes:
@@ -160,7 +159,7 @@ class TextInputFn:
 
         Args:
           params: `batch_size`, the rows of each batch, or `batch_tokens`, the tokens of each; and
-            `num_devices`: rows are a multiple of it. Without `num_devices` a batch by rows has all
+            `num_devices`, which divides the rows. Without `num_devices` a batch by rows has all
             its rows, the last one too, and a batch by tokens may have any number. With
             `whole_batches` every batch has all its rows; with `uniform_batches` they are of one
             bucket. `batch_cost`: see `BatchShapes`.
@@ -237,7 +236,7 @@ class TextInputFn:
             return Window.join(chunks)
 
     def lay_out(self, examples: list[InputExample], first: int) -> Chunk:
-        """Tokenises examples and lays them out; `first` is the number of the first of them."""
+        """Tokenises examples and lays them out; `first` is the number of the first example."""
         with self._stages.timing("tokenize"):
             rows, words = self._rows(examples)
             return Chunk(examples, self._columns(rows, first), words, self._frame.separators)
@@ -273,10 +272,10 @@ class TextInputFn:
         values, lengths, starts, ends = tokenize_units(
             self._tokenizer, units, self._mask_id, with_places=with_places
         )
-        of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
+        text_sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
         words: WordPieces | None = None
         if self._words is not None and not alone:
-            words = locate_words(examples, lengths=of_text, piece_starts=starts, piece_ends=ends)
+            words = locate_words(examples, lengths=text_sizes, piece_starts=starts, piece_ends=ends)
         elif self._words is not None:
             words = find_words(
                 units,
@@ -287,7 +286,7 @@ class TextInputFn:
             )
         rows, table = self._layout.rows(
             values,
-            of_text,
+            text_sizes,
             words,
             lambda i: f"example {examples[i].unique_id!r}",
         )

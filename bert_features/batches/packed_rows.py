@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.batches.segments import expand_ranges
+from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.packing import MAX_SEGMENTS
 
 
@@ -24,7 +24,7 @@ class PackedRows:
     """Which texts stand in which row.
 
     Attributes:
-      order: int64 [R], the texts, those of a row side by side.
+      order: int64 [R], the texts; the texts of a row are side by side.
       numbers: int64 [R], the number of each in its row, from 0.
       splits: int64 [P + 1], where the texts of each row begin in `order`, and end.
       counts: number of rows of each size; the rows of a size come one after the other.
@@ -78,9 +78,9 @@ def _by_value(lengths: np.ndarray) -> np.ndarray:
 
 
 def _kinds(counts: Sequence[int], sizes: Sequence[int]) -> Iterator[_Kind]:
-    """Packs texts of which there are `counts` of 0, 1, 2, … tokens."""
+    """Packs texts; `counts` are the numbers of texts with 0, 1, 2, … tokens."""
     shortest = next(length for length, count in enumerate(counts) if count)
-    with_room: list[list[_Kind]] = [[] for _ in range(sizes[-1])]
+    open_kinds: list[list[_Kind]] = [[] for _ in range(sizes[-1])]
     rooms = 0  # bit i is set if there is a kind with room for i tokens
     for length in reversed(range(shortest, len(counts))):
         count = counts[length]
@@ -88,24 +88,24 @@ def _kinds(counts: Sequence[int], sizes: Sequence[int]) -> Iterator[_Kind]:
             fitting = rooms >> length
             if fitting:
                 room = length + (fitting & -fitting).bit_length() - 1
-                kind = with_room[room].pop()
+                kind = open_kinds[room].pop()
             else:
                 room = next(size for size in sizes if size >= length)
                 kind = _Kind(0, room, room, ())
-            # As many of them as the row takes: no row has less room that suffices.
+            # As many copies as the row takes: no row has less room that suffices.
             copies = min(room // length, MAX_SEGMENTS - len(kind.lengths), count)
             rows = min(kind.rows or count, count // copies)
             count -= rows * copies
             if kind.rows > rows:
-                with_room[room].append(kind._replace(rows=kind.rows - rows))
-            elif fitting and not with_room[room]:
+                open_kinds[room].append(kind._replace(rows=kind.rows - rows))
+            elif fitting and not open_kinds[room]:
                 rooms ^= 1 << room
             more = kind.lengths + (length,) * copies
             filled = _Kind(rows, kind.size, room - copies * length, more)
             if filled.room >= shortest and len(more) < MAX_SEGMENTS:
-                with_room[filled.room].append(filled)
+                open_kinds[filled.room].append(filled)
                 rooms |= 1 << filled.room
             else:
                 yield filled
-    for kinds in with_room:
+    for kinds in open_kinds:
         yield from kinds

@@ -35,13 +35,13 @@ def encode_texts(
     ids = rows.to_tensor(frame.pad_id, shape=[None, seq_length if pad else None])
     position = tf.range(tf.shape(ids, rows.row_splits.dtype)[1], dtype=rows.row_splits.dtype)
     mask = position < rows.row_lengths()[:, None]
-    in_second = mask & (position >= tf.cast(type_starts, position.dtype)[:, None])
-    in_second &= frame.has_types
+    is_second = mask & (position >= tf.cast(type_starts, position.dtype)[:, None])
+    is_second &= frame.has_types
     shape = ids.shape
     return {
         "input_word_ids": ids,
         "input_mask": tf.ensure_shape(tf.cast(mask, tf.int32), shape),
-        "input_type_ids": tf.ensure_shape(tf.cast(in_second, tf.int32), shape),
+        "input_type_ids": tf.ensure_shape(tf.cast(is_second, tf.int32), shape),
         "tokens_lost": lost,
     }
 

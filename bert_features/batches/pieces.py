@@ -40,8 +40,8 @@ class Pieces:
     @property
     def tokens(self) -> list[int]:
         """The tokens of each example, [CLS] and [SEP] included."""
-        of_a, of_b = self.lengths[0::2], self.lengths[1::2]
-        tokens: list[int] = (of_a + of_b + 2 + self.separators * (of_b > 0)).tolist()
+        first, second = self.lengths[0::2], self.lengths[1::2]
+        tokens: list[int] = (first + second + 2 + self.separators * (second > 0)).tolist()
         return tokens
 
 
@@ -65,9 +65,9 @@ def find_pieces(
         if alone:
             begins = [start for example in examples for start in _unit_starts(example)]
             places += np.repeat(np.array(begins, np.int64), lengths)[:, None]
-    of_text = text_lengths(lengths, np.array(units.per_text, np.int64))
+    text_sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
     frame = tokenizer.known_frame  # a vocabulary of WordPiece alone may lack [SEP]
-    return Pieces(ids, of_text, places, 1 if frame is None else frame.separators)
+    return Pieces(ids, text_sizes, places, 1 if frame is None else frame.separators)
 
 
 def _unit_starts(example: InputExample) -> list[int]:
@@ -144,9 +144,9 @@ def tokenize_units(
             begin += len(text) + len(mask)
     whole = replace(units, strings=parts)
     ids, lengths, starts, ends = _tokenize(tokenizer, whole, with_places=with_places)
-    parts_of = 2 * np.array(counts) + 1
-    firsts = np.cumsum(parts_of) - parts_of
-    is_mask = (np.arange(len(parts)) - np.repeat(firsts, parts_of)) % 2 == 1
+    part_counts = 2 * np.array(counts) + 1
+    firsts = np.cumsum(part_counts) - part_counts
+    is_mask = (np.arange(len(parts)) - np.repeat(firsts, part_counts)) % 2 == 1
     at = np.cumsum(lengths)[is_mask]
     lengths = lengths + is_mask
     ids = np.insert(ids, at, np.int32(mask_id))

@@ -3,15 +3,16 @@
 Windows are several overlapping rows for a text that is too long for one.
 
 Shape legend: `N` examples, `P` pieces of all their texts, `R` rows (one for each example, or
-several where long texts are windowed), `T` tokens of all rows. Texts are numbered as in `segments`.
+several where long texts are windowed), `T` tokens of all rows. Texts are numbered as in `row_plan`.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from bert_features.batches.long_text import LongText, kept_lengths
-from bert_features.batches.segments import (
+from bert_features.batches.row_plan import (
     A_TAIL,
     B_TAIL,
     CLS,
@@ -28,7 +29,7 @@ from bert_features.batches.word_tables import WordTable, place_words
 from bert_features.batches.words import WordPieces
 from bert_features.errors import InputError
 
-# Of a text cut in the middle, the share of the kept pieces that are its first: 128 of 510, the best
+# The share of head pieces where a text is cut in the middle: 128 of 510, the best
 # of Sun et al. 2019 (arXiv:1905.05583, table 2).
 _HEAD_SHARE = 128 / 510
 _SHORTEST_PAIR = 4  # [CLS], a piece of each text, and the last [SEP]
@@ -67,7 +68,7 @@ class Layout:
           name: names the i-th example to the user.
 
         Returns:
-          The rows, those of an example one after the other; and the words of the examples (None
+          The rows, by example; and the words of the examples (None
           without `words`).
 
         Raises:
@@ -227,7 +228,7 @@ def _own_tokens(begins: np.ndarray, room: int, lengths: np.ndarray, slides: int)
 
     As in google-research/bert's run_squad.py (_check_is_max_context), the context of a token is the
     smaller of those to its left and right in the window. So two overlapping windows part in the
-    middle of what they share. The first window also has the tokens before the segment `slides`, of
+    middle of what they share. The first window also has the tokens before the run `slides`, of
     whose pieces `room` are in a window, the last window those behind it.
     """
     # The middle of [begin of the later window, end of the earlier one).
@@ -267,8 +268,8 @@ def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
     words = texts.words
     if words is None:
         return None
-    in_text = slice(*np.searchsorted(words.texts, [text, text + 1]).tolist())
-    counts = words.num_pieces[in_text]
+    words_of_text = slice(*np.searchsorted(words.texts, [text, text + 1]).tolist())
+    counts = words.num_pieces[words_of_text]
     if counts.max(initial=0) > room:
         raise InputError.naming(
             "{example} has a word of {count} pieces, the word number {number} of its text; a "
@@ -279,5 +280,72 @@ def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
             number=int(counts.argmax()),
             room=room,
         )
-    starts: np.ndarray = np.unique((words.first_pieces[in_text] - texts.starts[text])[counts > 0])
+    starts: np.ndarray = np.unique(
+        (words.first_pieces[words_of_text] - texts.starts[text])[counts > 0]
+    )
     return starts
+
+
+def rows_to_score(rows: Rows, mask_id: int, special_ids: list[int], *, by_word: bool) -> Rows:
+    """Masks each piece of some examples in a row of its own.
+
+    Salazar et al. 2020 (arXiv:1910.14659) mask the piece alone. Kauf and Ivanova 2023
+    (arXiv:2305.10588) also mask the rest of its word to the right, so that the pieces of a rare
+    word do not give each other away.
+
+    Args:
+      rows: one row for each example, or its windows: a piece is masked in the window that owns it.
+      mask_id: the id of [MASK].
+      special_ids: the ids of [CLS] and [SEP], which have no score.
+      by_word: whether the rest of the piece's word is masked too.
+
+    Returns:
+      The rows with `target_ids`. A row owns its piece and what stands before the next one; the
+      first also has what stands before. An example or window without pieces keeps its row.
+    """
+    starts = np.cumsum(rows.lengths) - rows.lengths
+    row_of_token = np.repeat(np.arange(len(starts)), rows.lengths)
+    place = np.arange(len(rows.values)) - starts[row_of_token]
+    own = (place >= rows.own_starts[row_of_token]) & (place < rows.own_ends[row_of_token])
+    pieces = np.flatnonzero(own & ~np.isin(rows.values, special_ids))
+    counts = np.bincount(row_of_token[pieces], minlength=len(starts))
+    copies = np.maximum(counts, 1)
+    source = np.repeat(np.arange(len(starts)), copies)
+    number = np.arange(len(source)) - np.repeat(np.cumsum(copies) - copies, copies)
+    targets = np.full(len(source), -1)  # the place of the masked piece in its row
+    has_piece = counts[source] > 0
+    targets[has_piece] = pieces - starts[row_of_token[pieces]]
+
+    lengths = rows.lengths[source]
+    tokens = expand_ranges(starts[source], lengths)
+    begins = np.cumsum(lengths) - lengths
+    at = (begins + targets)[has_piece]
+    values = rows.values[tokens]
+    target_ids = np.full(len(values), -1, np.int32)
+    target_ids[at] = values[at]
+    values[at] = mask_id
+    words = rows.word_indices[tokens]
+    if by_word:
+        word, place = (np.full(len(source), -2), np.full(len(source), len(values)))
+        word[has_piece], place[has_piece] = words[at], at
+        later = np.arange(len(values)) > np.repeat(place, lengths)
+        values[later & (words == np.repeat(word, lengths))] = mask_id
+
+    last = np.append(number[1:] == 0, True)
+    following = np.append(targets[1:], 0)
+    examples = rows.examples[source]
+    window = np.arange(len(source)) - np.searchsorted(examples, examples)
+    return replace(
+        rows,
+        values=values,
+        word_indices=words,
+        lengths=lengths,
+        examples=examples,
+        type_starts=rows.type_starts[source],
+        window=window.astype(np.int32),
+        num_windows=np.bincount(examples)[examples].astype(np.int32),
+        own_starts=np.where(number == 0, rows.own_starts[source], targets).astype(np.int32),
+        own_ends=np.where(last, rows.own_ends[source], following).astype(np.int32),
+        tokens_lost=np.where(number == 0, rows.tokens_lost[source], 0).astype(np.int32),
+        target_ids=target_ids,
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from bert_features.batches.segments import Rows, count_by_row
+from bert_features.batches.row_plan import Rows, count_by_row
 from bert_features.batches.words import WordPieces
 
 
@@ -51,7 +51,7 @@ class WordTable:
 
     @property
     def whole(self) -> np.ndarray:
-        """Bool [W]: whether a word has pieces and all of them stand in a row."""
+        """Bool [W]: whether a word has pieces, all in a row."""
         is_whole: np.ndarray = (self.num_pieces > 0) & (self.num_pieces == self.all_pieces)
         return is_whole
 
@@ -124,14 +124,14 @@ def place_words(
 def _find_occurrences(rows: Rows, word_of_token: np.ndarray) -> _Occurrences:
     """The occurrences of words in the rows; writes their numbers to `rows.word_indices`."""
     row_of_token = np.repeat(np.arange(len(rows.lengths)), rows.lengths)
-    in_word = word_of_token >= 0
+    is_word = word_of_token >= 0
     changes = np.ones(len(word_of_token), bool)
     changes[1:] = (np.diff(word_of_token) != 0) | (np.diff(row_of_token) != 0)
-    begins = np.flatnonzero(changes & in_word)
+    begins = np.flatnonzero(changes & is_word)
     row = row_of_token[begins]
     numbers = np.arange(len(begins)) - np.searchsorted(row, row)
-    occurrence = (np.cumsum(changes & in_word) - 1)[in_word]  # of each token of a word
-    rows.word_indices[in_word] = numbers[occurrence]
+    occurrence = (np.cumsum(changes & is_word) - 1)[is_word]  # of each token of a word
+    rows.word_indices[is_word] = numbers[occurrence]
 
     row_starts = np.cumsum(rows.lengths) - rows.lengths
     place = np.arange(len(word_of_token)) - row_starts[row_of_token]
@@ -141,5 +141,5 @@ def _find_occurrences(rows: Rows, word_of_token: np.ndarray) -> _Occurrences:
         rows=row,
         numbers=numbers,
         sizes=np.bincount(occurrence, minlength=len(begins)),
-        own=np.bincount(occurrence, is_own[in_word], minlength=len(begins)),
+        own=np.bincount(occurrence, is_own[is_word], minlength=len(begins)),
     )

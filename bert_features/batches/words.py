@@ -34,7 +34,7 @@ def check_split(
 
 @dataclass(frozen=True)
 class WordPieces:
-    """The words of several examples and their pieces; those of text_a before those of text_b.
+    """The words of several examples and their pieces; text_a comes before text_b.
 
     Texts are numbered 2 * i for text_a and 2 * i + 1 for text_b of example i.
 
@@ -109,7 +109,7 @@ class Units:
 
 
 def text_lengths(unit_lengths: np.ndarray, per_text: np.ndarray) -> np.ndarray:
-    """int64 [2 * N], the pieces of each text, from those of its units."""
+    """int64 [2 * N], the pieces of each text, from the pieces of its units."""
     pieces = np.concatenate([[0], np.cumsum(unit_lengths)])
     ends = np.cumsum(per_text)
     lengths: np.ndarray = pieces[ends] - pieces[ends - per_text]
@@ -165,7 +165,7 @@ def locate_words(
     piece_starts: np.ndarray,
     piece_ends: np.ndarray,
 ) -> WordPieces:
-    """Finds words by their places: those of the input, or what stands between white space.
+    """Finds words by their places: the words of the input, or what stands between white space.
 
     For tokenizers that make other pieces of a word where it stands alone. A piece belongs to the
     first word that it shares a character with, and an empty one to the word that begins there.

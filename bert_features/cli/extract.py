@@ -24,7 +24,7 @@ from bert_features.files import STDOUT, Role, is_url
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
-    from bert_features.corpus.summary import ExtractSummary
+    from bert_features.corpus.run import ExtractSummary
     from bert_features.extraction.counts import Counts
 
 logger = logging.getLogger("bert_features")

@@ -28,7 +28,8 @@ class FormatRow:
     """What is known of a format.
 
     Attributes:
-      module: module of `readers`; it has `read_rows(source, ids)` and `count_rows(source)`.
+      module: module of `readers`; it has `read_rows(source, ids)`, and where counting costs less
+        than reading `count_rows(source)`.
       suffixes: suffixes of its files, without one of compression; other files are text.
       settings: the settings, besides `format`, that have a meaning in it.
       can_be_cut: whether a line, or a row of Parquet, is an example that needs none before it.

@@ -23,7 +23,7 @@ class Ready:
     Attributes:
       device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
-      ranges: those of outputs of int8, by their names.
+      ranges: the ranges of int8 outputs, by the names of the outputs.
     """
 
     device: str = ""

@@ -7,15 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, printable
 from bert_features.files import connect, is_url, local_path, path_as_given
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
 from bert_features.readers.contents import features_error
-from bert_features.readers.examples import source_of
 from bert_features.readers.opening import reading
-from bert_features.readers.source import Source
 
 # What `extract` takes: an input, or several.
 Inputs: TypeAlias = str | Path | Sequence[str | Path]
@@ -53,7 +50,7 @@ def place_of(name: str) -> str:
 
 
 class Stamp(NamedTuple):
-    """What tells whether an input has changed; as in `InputEntry`."""
+    """Facts that show whether an input has changed; as in `InputEntry`."""
 
     bytes: int
     modified_ns: int | None
@@ -66,7 +63,7 @@ class Stamp(NamedTuple):
 
 
 def look_up(path: str) -> Stamp:
-    """The size of an input and what tells its version.
+    """The size and the version of an input.
 
     Raises InputError if it is gone, or its server does not say how large it is.
     """
@@ -77,7 +74,7 @@ def look_up(path: str) -> Stamp:
     filesystem, name = connect(path, InputError)
     with reading(path):
         size = filesystem.info(name)["size"]
-        # That of a web server is made of its address alone.
+        # The key of a web server is made of the address alone.
         version = None if path.startswith(WEB) else str(filesystem.ukey(name))
     if size is None:
         raise InputError(
@@ -98,11 +95,6 @@ def check_still(paths: Sequence[str], stamps: Sequence[Stamp]) -> None:
     for path, before, now in zip(paths, stamps, look_up_all(paths), strict=True):
         if now != before:
             raise changed_input(path)
-
-
-def source_of_input(config: ExtractConfig, path: str) -> Source:
-    """The whole of an input; raises ConfigError if a setting has no meaning for such a file."""
-    return source_of(path, config.input_settings(), config.encoding_errors)
 
 
 def changed_input(path: str) -> InputError:

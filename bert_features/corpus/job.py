@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.config.shards import Shard
-from bert_features.corpus.folder import is_tidy, tidy
-from bert_features.corpus.holding import holding
+from bert_features.corpus.folder import holding, is_tidy, tidy
 from bert_features.corpus.inputs import Inputs
+from bert_features.corpus.plan import restore_settings
 from bert_features.corpus.resuming import hint_of_folder
-from bert_features.corpus.run import FolderRun
-from bert_features.corpus.settings import restore_settings
+from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
 from bert_features.corpus.shards import compute_shard
-from bert_features.corpus.summary import ExtractSummary, Progress
 from bert_features.corpus.target import (
     FileTarget,
     FolderTarget,
@@ -42,8 +40,9 @@ from bert_features.formats.manifest import Manifest
 from bert_features.formats.shard_files import find_damaged
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.run import RunMonitor
+from bert_features.readers import registry
 from bert_features.readers.contents import no_examples
-from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.opening import name_of
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def extract(
       config: the settings.
       input_path: the file to read, in `config.input_format`; or `-` for standard input, which only
         a file can be made of. Into a folder also several: a list of files, a glob such as
-        `data/*.txt`, a folder of files. Examples are numbered over all of them; ids of their own
+        `data/*.txt`, a folder of files. Examples are numbered over all files; ids of their own
         must be unique over all.
       output_path: the file to write; with `config.shard` its name gets the share's number. `-` for
         standard output, which takes JSON lines without a sidecar, as they are computed. A name
@@ -178,13 +177,13 @@ def _extract_file(
         runtime = make_runtime(config.runtime, config.device, config.attention)
         target = replace(target, shard=_find_shard(*runtime.process))
         target.check([*files_read(config, path), *checkpoint.files()])
-    settings = config.input_settings()
-    count = count_examples(path, settings)
+    source = source_of_input(config, path)
+    count = registry.count(source)
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(checkpoint.name, extractor.device)
-    examples = read_examples(path, settings, encoding_errors=config.encoding_errors)
-    # Of the whole input, also for a share of it: all shares then have the same ranges.
+    examples = registry.read(source)
+    # A share of the input takes the ranges of the whole: all shares then have the same ones.
     ranges, head = extractor.calibrate(examples)
     extractor = extractor.with_ranges(ranges)
     started = time.monotonic()

@@ -1,27 +1,36 @@
-"""The plan of a run: its inputs cut into shards, and what their features depend on."""
+"""The plan of a run: its inputs cut into shards, and what their features depend on.
+
+The manifest records the settings, and a run that is resumed or repaired takes them from there.
+"""
 
 import contextlib
 import logging
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import AUTO_POOLING
+from bert_features.config.settings import Settings
 from bert_features.config.shards import MAX_COUNT
-from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some, source_of_input
-from bert_features.corpus.settings import record_settings
-from bert_features.errors import InputError
+from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some
+from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.extraction.description import describe_vocabulary, find_versions
 from bert_features.files import Location
-from bert_features.formats import SUFFIXES
+from bert_features.formats import SUFFIXES, IdType
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
 from bert_features.machine.selection import choose_runtime
 from bert_features.readers.contents import no_examples
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.ids import Ids
 from bert_features.readers.parts import cut
 
 logger = logging.getLogger("bert_features")
+
+# They do not change the features of an example.
+_LEFT_OUT = {"format", "shard", *ExtractConfig.names("reuse")}
 
 
 def make_plan(
@@ -39,17 +48,19 @@ def make_plan(
     stamps = look_up_all(inputs)
     entries: list[InputEntry] = []
     shards: list[ShardEntry] = []
-    id_type: Literal["int", "str"] = "int"
+    id_type: IdType = "int"
     first = 0
     with contextlib.closing(Ids(source_of_input(config, inputs[0]))) as ids:
         for number, (path, stamp) in enumerate(zip(inputs, stamps, strict=True)):
-            found = cut_input(config, path, stamp, number=number, first=first, ids=ids)
-            entries.append(found.entry)
-            if not found.entry.records:
+            entry, parts, own_type = cut_input(
+                config, path, stamp, number=number, first=first, ids=ids
+            )
+            entries.append(entry)
+            if not entry.records:
                 continue
-            first += found.entry.records
-            shards += found.shards
-            id_type = found.id_type
+            first += entry.records
+            shards += parts
+            id_type = own_type
             if len(shards) > MAX_COUNT:
                 raise InputError.naming(
                     "the inputs make more than {most:,} shards; pass a larger {shard_examples}, or "
@@ -75,20 +86,6 @@ def make_plan(
     )
 
 
-@dataclass(frozen=True)
-class CutInput:
-    """An input and its shards.
-
-    Attributes:
-      shards: its shards; one without examples for an input without examples.
-      id_type: whether its ids are `int` or `str`.
-    """
-
-    entry: InputEntry
-    shards: tuple[ShardEntry, ...]
-    id_type: Literal["int", "str"]
-
-
 def cut_input(
     config: ExtractConfig,
     path: str,
@@ -97,24 +94,25 @@ def cut_input(
     number: int,
     first: int,
     ids: Ids | None = None,
-) -> CutInput:
+) -> tuple[InputEntry, list[ShardEntry], IdType]:
     """Cuts an input, whose first example has the number `first`; errors as `make_plan`.
 
+    Gives its shards, one without examples for an input without examples, and the type of its ids.
     Its `stamp` is from a `look_up` before; the caller looks it up again afterwards (`check_still`).
     For `ids` see `registry.read`.
     """
     parts = list(cut(source_of_input(config, path), config.shard_examples, first=first, ids=ids))
-    shards = tuple(
+    shards = [
         ShardEntry(
             input=number,
             crc32c=found.crc32c,
             **asdict(found.part) | {"records": found.part.records or 0},
         )
         for found in parts
-    )
+    ]
     records = sum(shard.records for shard in shards)
     entry = InputEntry(path=path, **stamp._asdict(), records=records)
-    return CutInput(entry, shards, parts[0].id_type)
+    return entry, shards, parts[0].id_type
 
 
 def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -124,4 +122,69 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
         "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
         "vocabulary": describe_vocabulary(checkpoint),
         "versions": find_versions(choose_runtime(config.runtime, config.device)),
+    }
+
+
+def record_settings(config: ExtractConfig) -> dict[str, Any]:
+    """The settings that the features depend on.
+
+    Pooling `auto` leaves to the checkpoint what the user has not set. So of each output with it,
+    the settings that were set to their defaults are recorded too.
+    """
+    return {
+        "settings": config.model_dump(mode="json", exclude=_LEFT_OUT),
+        "set_to_default": _set_to_default(config),
+    }
+
+
+def add_defaults(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded settings, with defaults for settings that an earlier version did not have."""
+    usual = OutputConfig().model_dump(mode="json")
+    outputs = [usual | output for output in recorded.get("outputs", ())]
+    defaults = ExtractConfig().model_dump(mode="json", exclude=_LEFT_OUT)
+    return {**defaults, **recorded, "outputs": outputs}
+
+
+def restore_settings(manifest: Manifest) -> ExtractConfig:
+    """The settings of a run that has begun.
+
+    Raises OutputError if the manifest lacks them, or this release does not know one.
+    """
+    try:
+        recorded, chosen = manifest.run["settings"], manifest.run["set_to_default"]
+        outputs = recorded["outputs"]
+        values = _without_defaults(recorded, ExtractConfig(), () if outputs else chosen[0])
+        if outputs:
+            values["outputs"] = [
+                _without_defaults(output, OutputConfig(), names)
+                for output, names in zip(outputs, chosen, strict=True)
+            ]
+        return ExtractConfig.of({**values, "format": manifest.format})
+    except (ConfigError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise OutputError(
+            f"cannot take the settings of the run from the manifest of {manifest.folder} "
+            f"({error}); use the release that wrote it, or extract again with --overwrite"
+        ) from error
+
+
+def _set_to_default(config: ExtractConfig) -> list[list[str]]:
+    """For each output with pooling `auto`, the settings that were set and are at their default."""
+    found = []
+    for output in config.output_configs():
+        source: Settings = output if config.outputs else config
+        names = output.model_fields_set if output.pooling == AUTO_POOLING else set()
+        fields = type(source).model_fields
+        found.append(sorted(n for n in names if getattr(source, n) == fields[n].default))
+    return found
+
+
+def _without_defaults(
+    recorded: Mapping[str, Any], defaults: Settings, chosen: Collection[str]
+) -> dict[str, Any]:
+    """The settings that differ from their defaults, and the chosen ones."""
+    at_default = defaults.model_dump(mode="json")
+    return {
+        name: value
+        for name, value in recorded.items()
+        if name in chosen or name not in at_default or value != at_default[name]
     }

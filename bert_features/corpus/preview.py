@@ -26,7 +26,8 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.losses import find_cures
 from bert_features.formats.records import FeatureBatch
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.readers.examples import read_examples
+from bert_features.readers import registry
+from bert_features.readers.examples import source_of_input
 
 # Suggested lengths are multiples of this: the sublane tile of a TPU's bfloat16 registers is 16, of
 # float32 8; and no device likes odd shapes.
@@ -43,7 +44,7 @@ _COUNTS = (
 
 @dataclass
 class BucketPlan:
-    """The batches of one length; of packed ones, those of one shape.
+    """The batches of one length, or where batches are packed, of one shape.
 
     Attributes:
       length: tokens of a row, padding included.
@@ -52,7 +53,7 @@ class BucketPlan:
       batches: number of batches.
       tokens: real tokens of the rows.
       computed_tokens: tokens that the device computes for them.
-      filler_tokens: those in rows that only fill up a batch.
+      filler_tokens: computed tokens in rows that only fill up a batch.
     """
 
     length: int
@@ -190,10 +191,8 @@ def plan(
     from bert_features.extraction.preparation import Preparation
 
     preparation = Preparation(config, checkpoint=checkpoint)
-    examples = itertools.chain.from_iterable(
-        read_examples(path, config.input_settings(), encoding_errors=config.encoding_errors)
-        for path in inputs
-    )
+    sources = (source_of_input(config, path) for path in inputs)
+    examples = itertools.chain.from_iterable(map(registry.read, sources))
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))
     result = Plan(
         shapes=preparation.shapes,
@@ -206,13 +205,13 @@ def plan(
         ),
     )
     unknown_id = preparation.tokenizer.frame.unknown_id
-    of_device = functools.partial(
+    shapes_on_device = functools.partial(
         device_shapes,
         preparation.config,
         preparation.max_seq_length,
         most_tokens=preparation.attention_tokens,
     )
-    shapes = of_device(packed=False), of_device(packed=may_pack(config))
+    shapes = shapes_on_device(packed=False), shapes_on_device(packed=may_pack(config))
     most = max(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
     )
@@ -242,7 +241,7 @@ def _add_elsewhere(
 
 
 def _add_examples(result: Plan, batch: FeatureBatch) -> None:
-    """Adds examples, of which there are no features."""
+    """Adds examples without features."""
     counts, lengths = batch.counts, np.diff(batch.levels["token"].splits)
     result.add_rows(counts)
     result.add_examples(counts)

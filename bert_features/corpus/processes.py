@@ -1,23 +1,21 @@
 """Processes of this machine that compute the shards of one run."""
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.context import SpawnContext, SpawnProcess
-from multiprocessing.queues import SimpleQueue
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from bert_features.corpus.executor import Executor, Finished, Message, Ready
-from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, describe_exit
 from bert_features.files import is_writing
@@ -33,85 +31,66 @@ _ENDED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Processes(Executor):
-    """Processes of this machine, each with its own devices.
+    """Processes of this machine, each with its own devices and its own pipe to the run.
 
     Raises:
       BertFeaturesError: a process could not load the model.
     """
 
-    def __init__(self, job: Job, shares: Sequence[Share]) -> None:
+    def __init__(self, job: ShardJob, shares: Sequence[Share]) -> None:
         super().__init__()
-        context = _SpawnContext()
-        self._processes = context.processes
-        self._messages: SimpleQueue[Message | Exception] = context.SimpleQueue()
-        for_each: SimpleQueue[Share] = context.SimpleQueue()
-        for share in shares:
-            for_each.put(share)
-        self._count = len(shares)
-        self._pool = ProcessPoolExecutor(
-            self._count, context, initializer=_begin, initargs=(job, for_each, self._messages)
-        )
+        self._workers: dict[Connection, BaseProcess] = {}
+        context = multiprocessing.get_context("spawn")
         try:
             with _without_main_module():
-                for _ in shares:
-                    self._pool.submit(_do_nothing)
-            self._wait_until_ready()
+                for share in shares:
+                    ours, its = context.Pipe()
+                    self._workers[ours] = context.Process(target=_work, args=(job, share, its))
+                    self._workers[ours].start()
+                    its.close()  # the pipe then ends with the process
+            ready = 0
+            while ready < len(shares):
+                for _, message in self._take_messages():
+                    self._note(message)
+                    ready += isinstance(message, Ready)
         except BaseException:
             self.stop()
             raise
 
-    def _wait_until_ready(self) -> None:
-        ready = 0
-        while ready < self._count:
-            # Not by the tasks: a process that is ready does those of one that still loads.
-            has_ended = any(process.exitcode is not None for process in self._processes)
-            for message in self._take_messages():
-                self._note(message)
-                ready += isinstance(message, Ready)
-            if has_ended:
-                self.stop()
-                raise self._describe_end()
-            time.sleep(_TICK_SECONDS)
-
     def _compute(self, shards: Sequence[int]) -> Iterator[Message | None]:
-        left, pending = iter(shards), set[Future[Finished]]()
-        while True:
-            for shard in itertools.islice(left, self._count - len(pending)):
-                with self._broken_pool():
-                    pending.add(self._pool.submit(_write, shard, self.ready.ranges))
-            if not pending:
-                return
-            done, pending = wait(pending, _TICK_SECONDS, FIRST_COMPLETED)
+        left, idle = deque(shards), list(self._workers)
+        while left or len(idle) < len(self._workers):
+            while left and idle:
+                with contextlib.suppress(OSError):  # it has ended, and so does its pipe
+                    idle.pop().send((left.popleft(), self.ready.ranges))
             yield None
-            yield from self._take_messages()
-            for future in done:
-                with self._broken_pool():
-                    yield future.result()
+            for worker, message in self._take_messages():
+                if isinstance(message, Finished):
+                    idle.append(worker)
+                yield message
 
-    def _take_messages(self) -> Iterator[Message]:
-        while not self._messages.empty():
-            message = self._messages.get()
+    def _take_messages(self) -> Iterator[tuple[Connection, Message]]:
+        """What processes have reported, by their pipes; raises an error, or DeviceError at an end.
+
+        Without news it waits for a moment.
+        """
+        for worker in wait(list(self._workers), _TICK_SECONDS):
+            assert isinstance(worker, Connection)
+            try:
+                message = worker.recv()
+            except (EOFError, OSError):  # the process was killed, or has crashed
+                self.stop()
+                codes = [process.exitcode or 0 for process in self._workers.values()]
+                code = next((code for code in codes if code not in _ENDED), -signal.SIGTERM)
+                ending = f"a process of the run ended by {describe_exit(code)}"
+                raise DeviceError(ending) from None
             if isinstance(message, Exception):
                 raise message
-            yield message
-
-    @contextlib.contextmanager
-    def _broken_pool(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenProcessPool:
-            self.stop()
-            raise self._describe_end() from None
-
-    def _describe_end(self) -> DeviceError:
-        """The error of a process that was killed or has crashed."""
-        codes = [process.exitcode or 0 for process in self._processes]
-        code = next((code for code in codes if code not in _ENDED), -signal.SIGTERM)
-        return DeviceError(f"a process of the run ended by {describe_exit(code)}")
+            yield worker, message
 
     def stop(self) -> None:
         """Ends the processes."""
-        begun = [process for process in self._processes if process.pid is not None]
+        begun = [process for process in self._workers.values() if process.pid is not None]
         for process in begun:
             process.terminate()  # does nothing to one that has ended
         deadline = time.monotonic() + _GRACE_SECONDS
@@ -119,19 +98,7 @@ class Processes(Executor):
             process.join(max(0.0, deadline - time.monotonic()))
             if process.exitcode is None:
                 process.kill()
-        self._pool.shutdown(cancel_futures=True)
-
-
-class _SpawnContext(SpawnContext):
-    """Keeps the processes that a pool begins."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processes: list[SpawnProcess] = []
-
-    def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
-        self.processes.append(SpawnProcess(*arguments, **options))
-        return self.processes[-1]
+                process.join()
 
 
 @contextlib.contextmanager
@@ -147,40 +114,31 @@ def _without_main_module() -> Iterator[None]:
 
 # The rest runs in the processes.
 
-_writer: ShardWriter
-_messages: "SimpleQueue[Message | Exception]"
 
-
-def _begin(
-    job: Job, shares: "SimpleQueue[Share]", messages: "SimpleQueue[Message | Exception]"
-) -> None:
-    """Loads the model; an error goes to the run, which ends this process."""
-    global _writer, _messages
+def _work(job: ShardJob, share: Share, run: Connection) -> None:
+    """Loads the model, then computes the shards that the run asks for; an error goes to the run."""
     for number in _ENDINGS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    share = shares.get()
     os.environ.update(share.environment)
     if share.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, share.cores)  # before TensorFlow counts them
-    report_logs(messages.put)
+    lock = threading.Lock()  # any thread may log
+
+    def report(message: Message | Exception) -> None:
+        with lock, contextlib.suppress(OSError):  # of a run that was killed
+            run.send(message)
+
+    report_logs(report)
     try:
-        _writer, _messages = load_writer(job), messages
-        messages.put(_writer.ready)
+        writer = load_writer(job)
+        report(writer.ready)
+        while True:
+            shard, ranges = run.recv()
+            report(write_shard(writer, shard, ranges, report))
     except Exception as error:
-        messages.put(portable(error))
-
-
-def _do_nothing() -> None:
-    """A task that makes the pool start a process."""
-
-
-def _write(shard: int, ranges: dict[str, Any]) -> Finished:
-    try:
-        return write_shard(_writer, shard, ranges, _messages.put)
-    except Exception as error:
-        raise portable(error)  # noqa: B904 - its note has the traceback
+        report(portable(error))
     except KeyboardInterrupt:  # `_end`; what was half-written is removed
         os._exit(128 + signal.SIGTERM)
 

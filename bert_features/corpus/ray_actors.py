@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
-from bert_features.corpus.holding import is_seen
+from bert_features.corpus.folder import is_seen
 from bert_features.corpus.plan import describe_run
-from bert_features.corpus.shards import Job
+from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, OutputError
 from bert_features.extraction.description import find_differences, find_versions
@@ -61,14 +61,14 @@ class RayActors(Executor):
     """Actors of a Ray cluster.
 
     Some are asked for at once. While shards wait, more are asked for: as many as are ready, and at
-    least one. Those that find no room wait in Ray's queue, so a node that joins is used, and an
+    least one. Actors without room wait in Ray's queue, so a node that joins is used, and an
     autoscaler sees what is wanted. A shard whose actor is lost is computed by another.
 
     Raises:
       BertFeaturesError: the cluster cannot be used, or an actor could not load the model.
     """
 
-    def __init__(self, job: Job, settings: RaySettings, shards: int) -> None:
+    def __init__(self, job: ShardJob, settings: RaySettings, shards: int) -> None:
         super().__init__()
         self._manifest = job.manifest
         self._min, self._max = settings.min_actors, settings.max_actors or shards
@@ -220,7 +220,7 @@ class ShardActor:
       cores: the CPU cores that Ray reckons it to use; None for all.
     """
 
-    def __init__(self, job: Job, current_folder: str, cores: int | None) -> None:
+    def __init__(self, job: ShardJob, current_folder: str, cores: int | None) -> None:
         self._job, self._current_folder, self._cores = job, current_folder, cores
         self._news: deque[Message] = deque(maxlen=_MAX_NEWS)
         self._ended = threading.Event()

@@ -12,8 +12,7 @@ from bert_features.corpus.inputs import (
     name_some,
     place_of,
 )
-from bert_features.corpus.plan import cut_input
-from bert_features.corpus.settings import add_defaults
+from bert_features.corpus.plan import add_defaults, cut_input
 from bert_features.errors import OutputError
 from bert_features.extraction.description import find_differences
 from bert_features.files import is_url, local_path
@@ -121,7 +120,7 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
 def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
     """Refuses to resume a run if an input has changed or cannot be read; raises InputError.
 
-    Those whose size and time, or version, are as before are not read. Perhaps the others were only
+    Inputs of the same size and time, or version, are not read. Perhaps the others were only
     copied: then they cut into the same shards.
     """
     shards: dict[int, list[ShardEntry]] = {}
@@ -132,9 +131,9 @@ def check_unchanged_inputs(begun: Manifest, config: ExtractConfig) -> None:
     for number, (entry, stamp) in enumerate(zip(begun.inputs, stamps, strict=True)):
         if not stamp.is_certain or stamp != (entry.bytes, entry.modified_ns, entry.version):
             logger.info("reading %s again: it may have changed", entry.path)
-            now = cut_input(config, entry.path, stamp, number=number, first=first)
+            now, parts, _ = cut_input(config, entry.path, stamp, number=number, first=first)
             check_still([entry.path], [stamp])
-            same = now.entry.bytes == entry.bytes and now.entry.records == entry.records
-            if not same or (entry.records and list(now.shards) != shards[number]):
+            same = now.bytes == entry.bytes and now.records == entry.records
+            if not same or (entry.records and parts != shards[number]):
                 raise changed_input(entry.path)
         first += entry.records

@@ -6,15 +6,15 @@ Importing this imports no framework.
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.corpus.executor import Executor, Ready
-from bert_features.corpus.folder import empty, tidy
-from bert_features.corpus.holding import holding
+from bert_features.corpus.folder import empty, holding, tidy
 from bert_features.corpus.inputs import name_some
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Processes
@@ -27,14 +27,13 @@ from bert_features.corpus.resuming import (
     check_unchanged_inputs,
     warn_of_other_processor,
 )
-from bert_features.corpus.shards import Job, ShardWriter
-from bert_features.corpus.summary import ExtractSummary, Progress
+from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
-from bert_features.files import storage_errors
+from bert_features.files import Location, storage_errors
 from bert_features.formats.manifest import (
     MANIFEST,
     FinishedEntry,
@@ -44,15 +43,56 @@ from bert_features.formats.manifest import (
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
+from bert_features.monitor.stages import StageTimes
 from bert_features.ray.cluster import check_answers
 
 logger = logging.getLogger("bert_features")
+
+# Called with the totals so far, and the number of examples of the run if it is known.
+Progress: TypeAlias = Callable[[Counts, int | None], None]
+
+
+@dataclass(frozen=True, repr=False)
+class ExtractSummary:
+    """The result of `extract`.
+
+    Attributes:
+      seconds: time from the first example read to the file closed.
+      bytes_written: size of the output.
+      output: the file or the folder written: its path, or its address; None for standard output.
+      cures: settings that would keep what truncation cut off, with their values as in Python.
+      before: the part of `counts` that earlier runs into the same folder computed.
+      shards: the number of shards of a folder; None for a single file.
+      stages: where the time of this run went; of several processes, their sum.
+    """
+
+    counts: Counts
+    seconds: float
+    bytes_written: int
+    output: Location | None
+    cures: Mapping[str, str] = field(default_factory=dict)
+    before: Counts = field(default_factory=Counts)
+    shards: int | None = None
+    stages: StageTimes = field(default_factory=StageTimes)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ExtractSummary: {self.counts.examples:,} examples, {self.counts.tokens:,} tokens in "
+            f"{self.seconds:.1f} s, {self.counts.tokens_lost:,} tokens lost, "
+            f"{self.bytes_written:,} bytes in {self.output or 'standard output'}>"
+        )
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Real tokens of this run divided by its whole time."""
+        tokens = self.counts.tokens - self.before.tokens
+        return tokens / self.seconds if self.seconds else 0.0
 
 
 class FolderRun:
     """A run that writes a folder of shards, by processes of this machine or on Ray.
 
-    Progress and monitor are those of `corpus.job.extract`. Shards that are `damaged` are computed
+    For progress and monitor see `corpus.job.extract`. Shards that are `damaged` are computed
     again, though they are finished.
 
     Raises:
@@ -166,7 +206,7 @@ class FolderRun:
             if self._progress:
                 self._progress(Counts.sum([state.total, current]), records)
 
-        job = Job(self._config, manifest, place)
+        job = ShardJob(self._config, manifest, place)
         executor = self._executor(job, len(state.todo))
         if executor is not None:
             with executor:
@@ -179,7 +219,7 @@ class FolderRun:
         for shard in state.todo:
             finish(shard, writer.write(shard, note))
 
-    def _executor(self, job: Job, shards: int) -> Executor | None:
+    def _executor(self, job: ShardJob, shards: int) -> Executor | None:
         """What computes the shards; None if this process does."""
         if self._ray is not None:
             return RayActors(job, self._ray, shards)
@@ -193,8 +233,8 @@ class _State:
     Attributes:
       done: the records of the finished shards, earlier runs included.
       todo: the shards that were left to do at the beginning; a `damaged` one counts as such.
-      before: totals of those that were finished.
-      total: totals of those that are finished now.
+      before: totals of the shards that were finished at the beginning.
+      total: totals of the shards that are finished now.
       started: when the first of `todo` began, by `time.monotonic`.
     """
 
@@ -240,7 +280,7 @@ class _State:
 
 
 def _check_counts(manifest: Manifest, finished: Iterable[FinishedEntry]) -> None:
-    known = {field.name for field in fields(Counts)}
+    known = {each.name for each in fields(Counts)}
     unknown = sorted({name for entry in finished for name in entry.counts.keys() - known})
     if unknown:
         raise OutputError.naming(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.executor import Ready
-from bert_features.corpus.inputs import changed_input, source_of_input
+from bert_features.corpus.inputs import changed_input
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, open_store
 from bert_features.extraction.ledger import Ledger
@@ -25,15 +25,16 @@ from bert_features.machine.hardware import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.lines import Part, Place
+from bert_features.readers.lines import InputPart, Place
 
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """What the shards of a run are computed from.
 
     Attributes:
@@ -52,14 +53,14 @@ class ShardWriter:
       ready: on what it computes, and with which ranges.
     """
 
-    def __init__(self, job: Job, extractor: "FeatureExtractor") -> None:
+    def __init__(self, job: ShardJob, extractor: "FeatureExtractor") -> None:
         self._job, self._extractor = job, extractor
         self.checkpoint = extractor.checkpoint
         self.ready = Ready(extractor.device, describe_processor(extractor.devices.kind))
         self.stages = StageClock()
 
     @classmethod
-    def load(cls, job: Job, checkpoint: Checkpoint | None = None) -> Self:
+    def load(cls, job: ShardJob, checkpoint: Checkpoint | None = None) -> Self:
         """Loads the model, with its checkpoint if found already; errors of `FeatureExtractor`."""
         import_tensorflow(job.config.runtime, job.config.device, many_batches=True)
         from bert_features.extraction.extractor import FeatureExtractor
@@ -71,7 +72,7 @@ class ShardWriter:
         return writer
 
     def take_ranges(self, ranges: Mapping[str, Any]) -> None:
-        """Makes the run's ranges those of all shards that follow."""
+        """Takes the run's ranges for all shards that follow."""
         if ranges != self.ready.ranges:
             self.ready = replace(self.ready, ranges=dict(ranges))
             self._extractor = self._extractor.with_ranges(ranges)
@@ -95,7 +96,7 @@ class ShardWriter:
         entry = manifest.shards[shard]
         source = replace(
             source_of_input(self._extractor.config, manifest.inputs[entry.input].path),
-            part=Part(entry.first, entry.records, entry.start, entry.end, entry.line),
+            part=InputPart(entry.first, entry.records, entry.start, entry.end, entry.line),
             place=place,
         )
         with manifest.store.placing(manifest.name(shard)) as path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bert_features.corpus.holding import Holder, find_holder
+from bert_features.corpus.folder import Holder, find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, storage_errors
@@ -34,7 +34,7 @@ class Status:
         an address, where it is unknown whether a run is computing.
       holder: the run that holds it, if one does.
       shards: the number of shards; 0 while the run still reads its inputs.
-      finished_shards: those that are finished and there.
+      finished_shards: the number of shards that are finished and there.
       examples: the number of examples of all shards.
       finished_examples: the number of examples of the finished shards.
       finished_tokens: their real tokens, [CLS] and [SEP] included.
@@ -126,7 +126,7 @@ def _read(folder: Location) -> tuple[Manifest, dict[int, FinishedEntry]]:
             raise
         finished = {}
     if manifest.finished is None:
-        # Perhaps the run has come to its end meanwhile: then the manifest has all of them now.
+        # Perhaps the run has come to its end meanwhile: then the manifest has all records now.
         again = Manifest.read(folder)
         if again.finished is not None:
             return again, dict(again.finished_shards())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_features.corpus.executor import Finished, Log, Message, Progress
-from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.errors import BertFeaturesError, DeviceError, first_line
 from bert_features.extraction.counts import Counts
 from bert_features.machine.quiet_tensorflow import claim_process
@@ -19,7 +19,7 @@ _MAX_CHARACTERS = 300
 _DEVICE_LIBRARIES = ("tensorflow", "jax", "jaxlib")
 
 
-def load_writer(job: Job) -> ShardWriter:
+def load_writer(job: ShardJob) -> ShardWriter:
     """Loads the model of a run in a process that does nothing else."""
     claim_process()
     return ShardWriter.load(job)
@@ -34,8 +34,8 @@ def write_shard(
 ) -> Finished:
     """Computes a shard, puts its file in its place and reports.
 
-    The ranges are those of the run, see `Ready`. At each step `check` is called; it ends the work
-    by an exception.
+    `ranges` are the ranges of the run, see `Ready`. At each step `check` is called; it ends the
+    work by an exception.
     """
     writer.take_ranges(ranges)
     name, next_report = (socket.gethostname(), os.getpid()), 0.0

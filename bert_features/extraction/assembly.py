@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_features.batches.bucketing import Members
 from bert_features.batches.input_fn import Batch, Window
-from bert_features.batches.segments import count_by_row, expand_ranges
+from bert_features.batches.row_plan import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
 from bert_features.config.features import OutputSpec
@@ -32,7 +32,7 @@ from bert_features.readers.input_example import InputExample
 
 _MIN_NORM = 1e-12
 # Examples of a batch that is written: enough to make a writer's cost per call small. Fewer are
-# enough once their features have so many bytes; all likely pieces of a long text take 120 MB.
+# enough once their features have 64 MiB; all likely pieces of a long text take 120 MB.
 _ROWS_PER_BATCH, _BYTES_PER_BATCH = 512, 64 << 20
 
 
@@ -67,7 +67,7 @@ class WindowResults:
         self._missing = len(self._lengths)
         if window.words is not None:
             self._sort_words(window.words)
-        # Of pairs: tokens, and words that have pieces, of each example.
+        # Sides of the matrices of pairs: tokens, and words that have pieces, of each example.
         self._sizes = {"token_pair": self._lengths.astype(np.int64)}
         if (table := window.words) is not None:
             self._sizes["word_pair"] = count_by_row(table.num_pieces > 0, table.row_splits)
@@ -109,7 +109,7 @@ class WindowResults:
         rows = members.rows
         own = self._own[rows]
         # A slice for each row is copied once, five times as fast as token by token through indices.
-        # NumPy gives up the interpreter's lock for it, so that the writer goes on meanwhile.
+        # NumPy gives up the interpreter's lock for it, so that the writer continues meanwhile.
         begins, places = members.places + self._own_starts[rows], self._places[rows]
         bounds = zip(begins.tolist(), places.tolist(), own.tolist(), strict=True)
         for begin, place, length in bounds:
@@ -146,7 +146,7 @@ class WindowResults:
         self._values[output.name][words] = flat[begins + table.indices[words]]
 
     def batch(self, unknown_id: int) -> FeatureBatch:
-        """The examples of the window, all rows of which are here.
+        """The examples of the window, once all rows are here.
 
         Its tokens have their ids alone. Words are there if an output needs them.
         """

@@ -1,6 +1,7 @@
 """int8 outputs: the range of each dimension, from a file or from the first texts of a run."""
 
 import copy
+import functools
 import itertools
 import logging
 import sys
@@ -61,7 +62,7 @@ class TakesRanges:
           ConfigError: an output has no file, and there are no texts; or its file does not fit.
         """
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
-        found = {o.name: self._ranges_of_file(o) for o in wanted if calibration_file(o)}
+        found = self.file_ranges()
         counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}
         if not counts:
             return found, []
@@ -72,22 +73,38 @@ class TakesRanges:
                 name=next(iter(counts)).name,
             )
         head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
+        return found | self._ranges_of_texts(head, counts), head
+
+    def file_ranges(self) -> dict[str, Ranges]:
+        """The ranges that files give to outputs without ranges; ConfigError as `calibrate`."""
+        wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
+        return {o.name: self._read_ranges[o.name] for o in wanted if calibration_file(o)}
+
+    @functools.cached_property  # a copy has some of these outputs, under the same names
+    def _read_ranges(self) -> dict[str, Ranges]:
+        outputs = (o for o in self.outputs if o.dtype == "int8" and calibration_file(o))
+        return {output.name: self._ranges_of_file(output) for output in outputs}
+
+    def _ranges_of_texts(
+        self, head: list[InputExample], counts: Mapping[OutputSpec, int]
+    ) -> dict[str, Ranges]:
+        """The ranges of the first texts, as many for each output as `counts` says."""
         logger.info("int8 takes the ranges of the first %s texts", f"{len(head):,}")
-        floats = copy.copy(self)
+        floats, found = copy.copy(self), {}
         floats.outputs = as_floats(self.outputs)
         batches = [batch.sequence for batch in floats.batches(lambda: head, warn=False)]
         for output, count in counts.items():
             vectors = np.concatenate([[[0.0] * output.width], *(b[output.name] for b in batches)])
-            found[output.name] = find_ranges([vectors[1 : count + 1]], output.width)
+            ranges = found[output.name] = find_ranges([vectors[1 : count + 1]], output.width)
             # A run that ends there has no other texts.
-            if len(head) >= count and _is_narrow(found[output.name]):
+            if len(head) >= count and _is_narrow(ranges):
                 logger.warning(
                     "int8 takes the ranges of %s from %s, so that other texts get nearly the same "
                     "codes; set calibration to more texts, or to a features file",
                     output.name,
                     f"{count:,} texts that are all alike" if count > 1 else "a single text",
                 )
-        return found, head
+        return found
 
     def _ranges_of_file(self, output: OutputSpec) -> Ranges:
         """The ranges of the feature with the output's name, or the only one; int8 has its own."""

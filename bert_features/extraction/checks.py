@@ -8,6 +8,7 @@ the network.
 import contextlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -27,8 +28,9 @@ from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
 from bert_features.formats import check_dtype, read_features
 from bert_features.formats.checks import check_name
+from bert_features.readers import registry
 from bert_features.readers.contents import no_examples, sample_lines, warn_of_format
-from bert_features.readers.examples import read_examples, source_of
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
 
@@ -72,13 +74,13 @@ def _first_examples(config: ExtractConfig, path: str | Path) -> list[InputExampl
 
     An address is left for the run, and so is what can be read only once: None.
     """
-    source = source_of(path, config.input_settings(), config.encoding_errors)
+    source = source_of_input(config, path)
     if is_url(path):
         return None
     check_file(path)
     if not source.can_reopen:
         return None
-    examples = read_examples(path, config.input_settings(), encoding_errors=config.encoding_errors)
+    examples = registry.read(source)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
         return list(islice(examples, _FIRST))
 
@@ -89,7 +91,7 @@ def hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
     An address and what can be read only once are left for their reader.
     """
     for path in paths:
-        source = source_of(path, config.input_settings(), "replace")
+        source = replace(source_of_input(config, path), encoding_errors="replace")
         if source.by_suffix and source.input_format.format == "text" and source.can_reopen:
             with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
                 if warn_of_format(source.name, sample_lines(lines)):

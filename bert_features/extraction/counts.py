@@ -28,7 +28,7 @@ class ExampleCounts:
       words: number of its words; 0 unless an output has words.
       words_vanished: words that cleaning left empty; their vectors are zero.
       words_lost: words that truncation cut off whole; their vectors are zero.
-      tokens_unknown: those of `tokens_kept` that are [UNK].
+      tokens_unknown: the part of `tokens_kept` that is [UNK].
       non_finite: whether a value of its features is NaN or infinite.
     """
 
@@ -71,13 +71,13 @@ class Counts:
       words_lost: words that truncation cut off whole; their vectors are zero.
       tokens_kept: pieces that stand in a row, each once, without [CLS] and [SEP]; of finished
         examples, like all that follow.
-      tokens_unknown: those of `tokens_kept` that are [UNK].
+      tokens_unknown: the part of `tokens_kept` that is [UNK].
       non_finite_examples: examples with a NaN or an infinity among the values of their features.
       examples_reused: examples whose features were known already, as their text had come before.
-      examples_from_cache: those of `examples_reused` that an earlier run had computed, or another.
-      tokens_reused: those of `tokens` that are of reused examples.
+      examples_from_cache: the part of `examples_reused` that another run had computed.
+      tokens_reused: the part of `tokens` in reused examples.
       values_int8: values of finished examples that became int8.
-      values_clipped: those of `values_int8` that lay more than half a step outside their ranges.
+      values_clipped: the part of `values_int8` more than half a step outside the ranges.
       empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
         left empty.
     """
@@ -163,7 +163,7 @@ class Counts:
         clipped = batch.counts["clipped"] = np.zeros(len(batch), np.int64)
         for feature in (each for each in features if each.dtype == "int8"):
             least, largest = np.array(feature.ranges)
-            # In another batch the last digits differ, also those of the texts of the calibration.
+            # In another batch the last digits differ, also for the texts of the calibration.
             half = (largest - least) / (2 * STEPS)
             low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
             values = batch.sequence[feature.name]

@@ -48,7 +48,7 @@ def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"sha256": digest} | ({"rules": rules} if rules else {})
 
 
-# Of a cache, whose batches are uniform.
+# Facts that a cache leaves out: its batches are uniform.
 _NO_SHAPES = ("packed", "batch_cost")
 
 
@@ -95,14 +95,14 @@ def describe_vectors(
     config, weights = facts["config"], facts["checkpoint"]
     outputs = {output["name"]: output for output in config["outputs"]}
     output = outputs.get(feature.name) or outputs.get(None) or config
-    of_auto = checkpoint.sentence_transformers if output["pooling"] == AUTO_POOLING else None
+    pooled_by = checkpoint.sentence_transformers if output["pooling"] == AUTO_POOLING else None
     return {
         **{name: config[name] for name in _SETTINGS},
         **weights["bert_config"],
         **{name: facts.get(name) for name in _RESOLVED},
         **{n: v for n, v in feature.to_metadata().items() if n not in ("name", "dtype", "ranges")},
         "kind": feature.kind,
-        "modules": of_auto.modules if of_auto else (),
+        "modules": pooled_by.modules if pooled_by else (),
         "checkpoint": weights["sha256"],
     }
 

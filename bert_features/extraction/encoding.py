@@ -39,7 +39,7 @@ class Ragged(NamedTuple):
 
     Attributes:
       values: [T, D].
-      row_splits: int64 [N + 1]; those of text i are values[row_splits[i]:row_splits[i + 1]].
+      row_splits: int64 [N + 1]; the vectors of text i are values[row_splits[i]:row_splits[i + 1]].
     """
 
     values: np.ndarray
@@ -90,18 +90,19 @@ def collect(
             f"'{output.name}' has a matrix for each text, which encode does not pad; pass one text "
             "or ragged=True, or call the extractor itself"
         )
-    if output.is_sequence and count is not None:
-        vectors = _fill(_empty(count, output), (batch.features[output.name] for batch in batches))
+    if output.is_sequence:
+        found = (batch.features[output.name] for batch in batches)
+        vectors = (
+            _join(deque(found), output) if count is None else _fill(_empty(count, output), found)
+        )
         return vectors[0] if single else vectors
     parts: deque[np.ndarray] = deque()
     lengths: list[np.ndarray] = []  # of the texts of each batch
     for batch in batches:
         parts.append(batch.features[output.name])
         splits = batch.row_splits(output)
-        lengths += [] if splits is None else [np.diff(splits)]
-    if output.is_sequence:
-        vectors = _join(parts, output)
-        return vectors[0] if single else vectors
+        assert splits is not None  # it is not of level sequence
+        lengths.append(np.diff(splits))
     if single:
         return matrices(_join(parts, output)) if output.is_paired else _join(parts, output)
     if ragged:

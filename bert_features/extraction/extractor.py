@@ -32,7 +32,7 @@ from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.loop import prefetched, run_in_turn, run_step
+from bert_features.runtime.loop import prefetched, run_step
 
 # The rest imports Keras, whose backend the settings of an extractor choose.
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
     Copies share its weights. Pickled, it is its settings, from which it is made again.
 
     Args:
-      config: the settings; those of the output file are not used here.
+      config: the settings; the settings of the output file are not used here.
       runtime: the runtime, if started already; by default the one of the settings.
       checkpoint: the checkpoint of the settings, if it has been found already.
 
@@ -124,7 +124,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """An extractor of some of the outputs alone, in the order of the settings.
 
         It shares the weights of this one, and computes no other layers. The longest row and the
-        prompt are those of an extractor made with these outputs.
+        prompt are as in an extractor made with these outputs.
 
         Args:
           names: names of outputs; a ConfigError if there is none, or no output of a name.
@@ -159,7 +159,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           texts: one example each: a text, a tuple of two texts for a pair, a list of words, or an
             `InputExample`. Or a table (pandas, polars, Arrow, a Hugging Face Dataset) with the
             names of its columns; of a pandas Series the index holds the ids.
-          text_field: column of the texts of a table; by default that of the settings.
+          text_field: column of the texts of a table; by default as in the settings.
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
           tokens_field: column of lists of words, instead of `text_field`.
           id_field: column of the ids; by default `id` if there is one.
@@ -185,7 +185,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         )
         examples = list(found)  # a wrong one is found before the rest
         batches = self._batches_in_memory(examples)
-        records = [record for batch in batches for record in batch.records(self.features())]
+        records = [record for batch in batches for record in batch.records(self.outputs)]
         return self.preparation.with_offsets(records, examples)
 
     @heard()
@@ -303,14 +303,14 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         from bert_features.extraction.assembly import regroup
         from bert_features.extraction.reuse import Reuse
 
-        self.outputs = self.with_ranges(self.calibrate()[0]).outputs
+        outputs = self.with_ranges(self.calibrate()[0]).outputs
         totals, stages = counts or Counts(), stages or StageClock()
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
         reuse = None
         if store is not None:
             # The texts that it computes have their prompt already.
             compute = functools.partial(self.compute, counts=totals, prompt="", few=False)
-            reuse = Reuse(store, input_fn, as_floats(self.outputs), compute, totals, stages)
+            reuse = Reuse(store, input_fn, as_floats(outputs), compute, totals, stages)
         steps = self._run(input_fn, (reuse or input_fn).windows(), totals, stages, threads=threads)
 
         def finished() -> Iterator[FeatureBatch]:
@@ -319,24 +319,23 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                     results = reuse.expand(batch.window, results)
                 if results is not None:
                     totals.add_examples(results.counts)
-                    totals.add_clipped(results, self.outputs)
-                if results is not None and ledger is not None:
-                    for example in counts_by_example(results):
-                        ledger(example)
+                    totals.add_clipped(results, outputs)
+                    for example in counts_by_example(results) if ledger else ():
+                        ledger(example)  # type: ignore[misc]
                 raise_if_interrupted()
                 if progress:
                     progress(totals)
                 if results is not None:
                     yield results
 
-        small = functools.partial(quantize, features=self.outputs)
+        small = functools.partial(quantize, features=outputs)
         yield from map(small, regroup(finished(), self.pieces))  # it keeps no batch
         if warn:
             losses.warn_without_summary(totals, self.config, self.checkpoint)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""
-        return self.outputs
+        return self.with_ranges(self.file_ranges()).outputs
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""
@@ -409,11 +408,12 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         windows = stages.queued("windows_prepared", windows)
         # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
         windows = prefetched(windows) if threads else windows
-        computed = (run_step if threads else run_in_turn)(
+        computed = run_step(
             self._step,
             input_fn.stream(self.preparation.batch_params(few=not threads), windows),
             lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},
             stages,
+            ahead=threads,
         )
         return assemble(
             computed,

@@ -81,14 +81,6 @@ class Entry(NamedTuple):
     is_own: bool
 
 
-class NewEntry(NamedTuple):
-    """What is to be stored for a text: its key, its number of tokens and its features."""
-
-    key: bytes
-    tokens: int
-    value: bytes
-
-
 class FeatureStore:
     """The features that runs of one fingerprint share; a context manager.
 
@@ -130,7 +122,7 @@ class FeatureStore:
         return dict(self._select("key, tokens", keys))
 
     def fetch(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
-        """The entries of some keys, without those that are damaged or absent."""
+        """The entries of some keys, except damaged or absent ones."""
         found = {}
         for key, run, value in self._select("key, run, value", keys):
             if isinstance(value, bytes) and value[:_CRC_BYTES] == _crc(key, value[_CRC_BYTES:]):
@@ -150,14 +142,17 @@ class FeatureStore:
                     rows = self._database.execute(query, part).fetchall()
             yield from rows
 
-    def add(self, entries: Iterable[NewEntry]) -> None:
-        """Adds entries, if there is room, without huge ones."""
+    def add(self, entries: Iterable[tuple[bytes, int, bytes]]) -> None:
+        """Adds entries (the key of a text, its tokens, its features), if there is room for them.
+
+        Huge ones are left out.
+        """
         if not self.accepts:
             return
         rows = (
-            (entry.key, entry.tokens, self._place.run, _crc(entry.key, entry.value) + entry.value)
-            for entry in entries
-            if len(entry.value) <= _MAX_ENTRY_BYTES
+            (key, tokens, self._place.run, _crc(key, value) + value)
+            for key, tokens, value in entries
+            if len(value) <= _MAX_ENTRY_BYTES
         )
         with self._tolerating(), self._lock, self._database:  # a transaction
             # A damaged entry is replaced; one that another process has just added is the same.
@@ -259,7 +254,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 
     Without a cache it is a hidden folder beside `target`, the file that the run writes (never a
     symbolic link; None for standard output and addresses), gone at the end. What a killed run
-    leaves of it is removed by the next run that writes the file. Raises OutputError if there is no
+    leaves there is removed by the next run that writes the file. Raises OutputError if there is no
     place.
     """
     run = secrets.randbits(_RUN_BITS)

@@ -17,8 +17,8 @@ class Assembly(NamedTuple):
     """How the rows of a kind are put together.
 
     Attributes:
-      level: the level whose rows the device computes, if it is not that of the output.
-      finish: from values of that level, in order, to those of the output: called with the window,
+      level: the level whose rows the device computes, if it is not the level of the output.
+      finish: makes the values of the output from values of that level: called with the window,
         the tokens that its rows own, int64 [T], and the values [T, D].
       counted: which values of the output there must be, bool [W]; None for all. Others are NaN.
     """
@@ -34,7 +34,7 @@ def assembly_of(output: OutputSpec) -> Assembly:
 
 
 def _surprisals(window: Window, tokens: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """float32 [W, 1] of the scores of the tokens, [T, 1]: those of a word's pieces, negated.
+    """float32 [W, 1] from the scores of tokens, [T, 1]: the negated sum over a word's pieces.
 
     A word that truncation cut, or that has no pieces, has no surprisal: NaN.
     """

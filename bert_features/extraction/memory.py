@@ -19,7 +19,7 @@ _MAX_PASSED = 4
 
 
 class Memory:
-    """Blocks of memory for arrays; that of an array is used again once nobody has it any more.
+    """Blocks of memory for arrays; a block is used again once its array is gone.
 
     That includes its views: the results of a window may be in the hands of a writer, or of a user
     who keeps them, while the next window is computed. Any thread may take or drop an array.
@@ -60,6 +60,6 @@ class Memory:
 
 
 def _give_back(memory: "weakref.ref[Memory]", block: np.ndarray) -> None:
-    """Keeps a block, unless nobody has the memory any more: the block is free with its array."""
+    """Keeps a block, unless the `Memory` is gone: then the block goes with its array."""
     if (owner := memory()) is not None:
         owner._free.append(block)

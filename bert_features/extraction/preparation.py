@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 # Tokens of a batch on a CPU, for each core: more take as long each (benchmarks/diary.md).
 _CORE_BATCH_TOKENS, _MAX_CPU_BATCH_TOKENS = 512, 2048
-# What a batch costs there beside its tokens: as much as 12 of them, and 19 where its shape is new;
-# of tokens in bfloat16, which take less time, more.
+# What a batch costs there beside its tokens: as much as 12 tokens, and 19 where its shape is new;
+# in bfloat16, where a token takes less time, more.
 _CPU_BATCH_COST, _BFLOAT16_BATCH_COST = 30, 80
-# Of a uniform batch: it is filled up with masked rows, the fewer the smaller it is.
+# Tokens of a uniform batch: masked rows fill it up, the fewer the smaller it is.
 _UNIFORM_CPU_BATCH_TOKENS = 512
-# Of a batch of few texts, whose lengths differ more (benchmarks/diary.md).
+# Tokens of a batch of few texts, whose lengths differ more (benchmarks/diary.md).
 _FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
 _MAX_WINDOW_TOKENS = 1 << 20
@@ -68,7 +68,7 @@ class Preparation:
     """The settings of a run, checked and resolved against their checkpoint.
 
     Args:
-      config: the settings; those of the output file are not used here.
+      config: the settings; the settings of the output file are not used here.
       runtime: the runtime, if started already; by default the one of the settings.
       checkpoint: the checkpoint of the settings, if it has been found already.
 

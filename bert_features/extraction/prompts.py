@@ -18,7 +18,7 @@ Examples = Callable[[], Iterable[InputExample]]
 class Prompts:
     """The prompts of a checkpoint, and whether its texts are lower-cased.
 
-    The default prompt is the one of the settings. Without it, prompt and lower-casing are those of
+    The default prompt is the one of the settings. Without it, prompt and lower-casing come from
     a folder that sentence-transformers wrote; they apply where an output has pooling `auto`.
     """
 

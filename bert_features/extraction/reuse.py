@@ -2,7 +2,7 @@
 
 The examples of the input pass a sieve before they are tokenised: only a text that is neither in the
 store nor in the same sorting window is computed. When the features of a window are there, they are
-stored, and each example gets those of its text.
+stored, and each example gets the features of its text.
 
 What the store had when it was asked may be lost when it is needed: an entry can be damaged, a disk
 can be full. What is not found then is computed there and then.
@@ -23,7 +23,7 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS, Counts
-from bert_features.extraction.feature_store import Entry, FeatureStore, NewEntry
+from bert_features.extraction.feature_store import Entry, FeatureStore
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import SPANS, FeatureBatch, splits_of
 from bert_features.monitor.stages import StageClock
@@ -57,7 +57,7 @@ class Codec:
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
         self._levels = levels_of(outputs)
-        # The numbers of tokens and words stand before the counts, those of other levels behind.
+        # The numbers of tokens and words stand before the counts, of other levels behind.
         self._others = [level for level in self._levels if level not in ("token", "word")]
         names = {"token": ("token_ids",), "word": SPANS}
         self._sections = [
@@ -133,18 +133,9 @@ def key_of(example: InputExample) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class SievedWindow(Chunk):
-    """A sorting window in which no text repeats; `examples` are those to compute.
+    """A sorting window in which no text repeats; `examples` are the ones to compute."""
 
-    Attributes:
-      everyone: the examples of the input, N, in their order.
-      new: the keys of `examples`.
-      known: the texts that the store has, by key: the first example of each.
-    """
-
-    everyone: list[InputExample]
-    keys: list[bytes]
-    new: list[bytes]
-    known: dict[bytes, InputExample]
+    sieve: "_Sieve"
 
 
 class Reuse:
@@ -176,35 +167,35 @@ class Reuse:
 
     def windows(self) -> Iterator[Window]:
         """The sorting windows of the input; one whose texts are all known has no examples."""
-        filling, computed = _Filling(), 0
+        sieve, computed = _Sieve(), 0
         for _, examples in self._input_fn.read():
-            texts: dict[bytes, InputExample] = {}  # those that the window does not have yet
+            texts: dict[bytes, InputExample] = {}  # not in the window yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
                 for key, example in zip(keys, examples, strict=True):
-                    if key not in filling.tokens_of:
+                    if key not in sieve.tokens_by_key:
                         texts.setdefault(key, example)
                 known = self._known(texts)
-            filling.tokens_of |= known
-            filling.known |= {key: text for key, text in texts.items() if key in known}
+            sieve.tokens_by_key |= known
+            sieve.known |= {key: text for key, text in texts.items() if key in known}
             new = {key: text for key, text in texts.items() if key not in known}
             if new:
                 chunk = self._input_fn.lay_out(list(new.values()), computed)
                 tokens = dict(zip(new, _tokens_of_examples(chunk), strict=True))
-                filling.tokens_of |= tokens
-                filling.new += new
-                filling.chunks.append(chunk)
+                sieve.tokens_by_key |= tokens
+                sieve.new += new
+                sieve.chunks.append(chunk)
                 computed += len(new)
                 if self._store.accepts:
                     self._under_way |= tokens
-            filling.everyone += examples
-            filling.keys += keys
-            filling.tokens += sum(filling.tokens_of[key] for key in keys)
-            if filling.tokens >= self._input_fn.window_tokens:
-                yield filling.window()
-                filling = _Filling()
-        if filling.everyone:
-            yield filling.window()
+            sieve.everyone += examples
+            sieve.keys += keys
+            sieve.tokens += sum(sieve.tokens_by_key[key] for key in keys)
+            if sieve.tokens >= self._input_fn.window_tokens:
+                yield sieve.window()
+                sieve = _Sieve()
+        if sieve.everyone:
+            yield sieve.window()
 
     def _known(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The keys of texts that the store has or will have, with the tokens of each."""
@@ -214,33 +205,33 @@ class Reuse:
         return known | self._store.tokens([key for key in found if key not in known])
 
     def expand(self, window: Window, results: FeatureBatch | None) -> FeatureBatch:
-        """The results of all examples of a window, from those that were computed, if any."""
+        """The results of all examples of a window, from the computed ones, if any."""
         assert isinstance(window, SievedWindow)
-        parts = []
+        sieve, parts = window.sieve, []
         if results is not None:
-            parts.append(self._keep(window.new, results))
-            if len(window.new) == len(window.everyone):
+            parts.append(self._keep(sieve.new, results))
+            if len(sieve.new) == len(sieve.everyone):
                 return parts[0]
-        found = self._store.fetch(list(window.known))
-        hits = [key for key in window.known if key in found]
-        missed = [key for key in window.known if key not in found]
+        found = self._store.fetch(list(sieve.known))
+        hits = [key for key in sieve.known if key in found]
+        missed = [key for key in sieve.known if key not in found]
         if hits:
             entries = [found[key].value for key in hits]
-            parts.append(self._codec.decode(entries, [window.known[key] for key in hits]))
+            parts.append(self._codec.decode(entries, [sieve.known[key] for key in hits]))
         if missed:
-            computed = self._compute([window.known[key] for key in missed])
+            computed = self._compute([sieve.known[key] for key in missed])
             parts.append(self._keep(missed, computed))
-        rows = {key: row for row, key in enumerate([*window.new, *hits, *missed])}
-        places = np.array([rows[key] for key in window.keys], np.int64)
+        rows = {key: row for row, key in enumerate([*sieve.new, *hits, *missed])}
+        places = np.array([rows[key] for key in sieve.keys], np.int64)
         taken = FeatureBatch.join(parts).take(places)
-        self._count(taken, places, len(window.new), [found[key] for key in hits])
-        return replace(taken, unique_ids=ids_of(window.everyone))
+        self._count(taken, places, len(sieve.new), [found[key] for key in hits])
+        return replace(taken, unique_ids=ids_of(sieve.everyone))
 
     def _keep(self, keys: list[bytes], results: FeatureBatch) -> FeatureBatch:
         """Stores the features of texts; gives what an entry has."""
         results = self._codec.kept_columns(results)
         tokens = results.counts["tokens"].tolist()
-        self._store.add(map(NewEntry, keys, tokens, self._codec.encode(results)))
+        self._store.add(zip(keys, tokens, self._codec.encode(results), strict=True))
         for key in keys:
             self._under_way.pop(key, None)
         return results
@@ -259,13 +250,17 @@ class Reuse:
 
 
 @dataclass
-class _Filling:
-    """A sorting window while it is filled; see `SievedWindow`.
+class _Sieve:
+    """The examples of the input that a sorting window stands for.
 
     Attributes:
+      everyone: the examples, N, in their order.
+      keys: their keys.
+      new: the keys of the texts to compute, each once.
+      known: the texts that the store has, by key: the first example of each.
       tokens: the tokens of `everyone`.
-      tokens_of: the tokens of each distinct text, by key.
-      chunks: the rows of the new texts.
+      tokens_by_key: the tokens of each distinct text.
+      chunks: the rows of the new texts, until the window is full.
     """
 
     everyone: list[InputExample] = field(default_factory=list)
@@ -273,22 +268,14 @@ class _Filling:
     new: list[bytes] = field(default_factory=list)
     known: dict[bytes, InputExample] = field(default_factory=dict)
     tokens: int = 0
-    tokens_of: dict[bytes, int] = field(default_factory=dict)
+    tokens_by_key: dict[bytes, int] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
 
     def window(self) -> SievedWindow:
         """The window."""
         joined = Chunk.join(self.chunks) if self.chunks else Chunk([], {})
-        return SievedWindow(
-            joined.examples,
-            joined.columns,
-            joined.words,
-            joined.separators,
-            everyone=self.everyone,
-            keys=self.keys,
-            new=self.new,
-            known=self.known,
-        )
+        self.chunks.clear()
+        return SievedWindow(**vars(joined), sieve=self)
 
 
 def _tokens_of_examples(chunk: Chunk) -> list[int]:

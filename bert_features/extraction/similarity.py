@@ -22,8 +22,8 @@ SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
 _MIN_NORM = 1e-12
 
 # The names that sentence-transformers looks for, in their order.
-_OF_QUERIES = ("query",)
-_OF_DOCUMENTS = ("document", "passage", "corpus")
+_QUERY_NAMES = ("query",)
+_DOCUMENT_NAMES = ("document", "passage", "corpus")
 
 
 class EncodesByPrompt:
@@ -35,16 +35,16 @@ class EncodesByPrompt:
     def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
         """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.
 
-        The arguments are those of `encode`; a `prompt` or `prompt_name` is taken instead.
+        The arguments are as in `encode`; a `prompt` or `prompt_name` is taken instead.
         """
-        return self._encode_as(_OF_QUERIES, texts, output, arguments)
+        return self._encode_as(_QUERY_NAMES, texts, output, arguments)
 
     def encode_document(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
         """The vectors of texts to be found; as `encode_query`.
 
         The prompt is `document`, `passage` or `corpus`, the first that the checkpoint has.
         """
-        return self._encode_as(_OF_DOCUMENTS, texts, output, arguments)
+        return self._encode_as(_DOCUMENT_NAMES, texts, output, arguments)
 
     def _encode_as(
         self, names: tuple[str, ...], texts: Any, output: str | None, arguments: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Writing beside computing: a thread writes finished examples while the device goes on."""
+"""Writing beside computing: a thread writes finished examples while the device computes."""
 
 import contextlib
 import sys

@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")  # of the file system
@@ -48,19 +47,6 @@ MAX_STREAMS = 8
 # What TensorFlow takes the sizes of its pools of threads from.
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 _limits: dict[str, int] = {}  # of this process
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The place of this host in a TPU slice, from its environment.
-
-    Attributes:
-      host: number of this host, from 0.
-      hosts: number of hosts.
-    """
-
-    host: int = 0
-    hosts: int = 1
 
 
 def cores() -> int:
@@ -133,7 +119,7 @@ def describe_processor(kind: str) -> str:
     if kind != "cpu":
         return ", ".join(processor_models()[kind])
     facts, flags = cpu_facts(), cpu_flags()
-    # A virtual machine may hide the name: its processor is then told by the numbers.
+    # A virtual machine may hide the name: the numbers then identify its processor.
     numbers = [f"{n} {facts[n]}" for n in ("cpu family", "model", "CPU part") if n in facts]
     sets = [name for name in _INSTRUCTION_SETS if name in flags]
     return ", ".join(filter(None, [facts.get("model name", ""), *numbers, *sets]))
@@ -199,16 +185,17 @@ def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
     }
 
 
-def tpu_slice() -> Slice:
-    """The place of this host by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES; alone, if they are unset.
+def tpu_slice() -> tuple[int, int]:
+    """The number of this host in a TPU slice, from 0, and the number of hosts.
 
+    By TPU_WORKER_ID and TPU_WORKER_HOSTNAMES; (0, 1) if they are unset.
     Kubernetes sets them in every pod. Launchers that start one program on each host set them too.
     """
     hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     worker = os.environ.get("TPU_WORKER_ID", "")
     if len(hosts) < 2 or not worker.isdigit():
-        return Slice()
-    return Slice(int(worker), len(hosts))
+        return 0, 1
+    return int(worker), len(hosts)
 
 
 def _open_files(process: int) -> Iterator[str]:

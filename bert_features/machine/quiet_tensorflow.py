@@ -31,7 +31,7 @@ _is_own_process = False
 
 
 def claim_process() -> None:
-    """Says that this process runs nobody else's code, so it can import less, and end sooner.
+    """Says that this process runs no code but ours, so it can import less, and end sooner.
 
     The parts of TensorFlow and Keras for scikit-learn, matplotlib, pandas, Pillow, SciPy and JAX do
     not work in it. As it ends, Python does not look for garbage: among TensorFlow's objects that

@@ -43,7 +43,7 @@ def share_out(count: int, device: Device = "auto", *, setting: str = "processes"
     """
     if device in ("auto", "tpu") and (chips := _visible(_CHIPS, tpu_chips())):
         groups = _groups(chips, count, "TPU chips", setting)
-        return [_of_chips(group, i) for i, group in enumerate(groups)]
+        return [_share_of_chips(group, i) for i, group in enumerate(groups)]
     if device in ("auto", "gpu") and (gpus := _visible((_GPUS,), nvidia_gpus())):
         return [Share({_GPUS: ",".join(group)}) for group in _groups(gpus, count, "GPUs", setting)]
     cores = sorted(core_numbers())
@@ -53,7 +53,7 @@ def share_out(count: int, device: Device = "auto", *, setting: str = "processes"
     return [Share(cores=frozenset(cores[a:b])) for a, b in itertools.pairwise(cuts)]
 
 
-def _of_chips(chips: list[str], index: int) -> Share:
+def _share_of_chips(chips: list[str], index: int) -> Share:
     port = str(_FIRST_PORT + index)
     environment = {
         "TPU_CHIPS_PER_PROCESS_BOUNDS": _BOUNDS[len(chips)],

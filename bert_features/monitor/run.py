@@ -1,4 +1,4 @@
-"""What a run reports about itself, for whoever looks at it from another thread."""
+"""What a run reports about itself, for readers in other threads."""
 
 import time
 from collections.abc import Hashable

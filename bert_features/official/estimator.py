@@ -20,7 +20,7 @@ from bert_features.official.input_fn import InputFn, MemoryInputFn
 from bert_features.official.model_fn import ModeKeys, ModelFn, both_spellings
 from bert_features.official.user_inputs import feature_specs, open_dataset, read_features
 from bert_features.runtime.base import CompiledStep, Runtime
-from bert_features.runtime.loop import run_in_turn, run_step
+from bert_features.runtime.loop import run_step
 from bert_features.runtime.start import make_runtime
 
 
@@ -141,8 +141,8 @@ class Estimator:
             source = open_dataset(input_fn, given)
         compiled = self._compiled_for(source, checkpoint_path)
         ahead = isinstance(input_fn, TextInputFn | MemoryInputFn)
-        for batch, outputs in (run_step if ahead else run_in_turn)(
-            compiled.step, self._batches(source), compiled.arrays
+        for batch, outputs in run_step(
+            compiled.step, self._batches(source), compiled.arrays, ahead=ahead
         ):
             predictions = _chosen(compiled.predicted(batch, outputs), predict_keys)
             if not yield_single_examples:

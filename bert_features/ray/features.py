@@ -125,7 +125,7 @@ def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:
 
 
 def _arrow_column(output: OutputSpec, rows: list[np.ndarray]) -> Any:
-    """Vectors as `fixed_size_list`; rows of [S, D], or matrices [D, S, S], as lists of them."""
+    """Vectors as `fixed_size_list`; rows of [S, D], or matrices [D, S, S], as lists of such."""
     import pyarrow as pa
 
     width = output.stored_width

@@ -5,7 +5,6 @@ Columns are separated by tabs if a line has any, else by blanks.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from bert_features.config.input_format import FORMATS
 from bert_features.errors import InputError
@@ -21,26 +20,12 @@ _DOCUMENT_START = "-DOCSTART-"
 _NO_WORD = re.compile(r"\d+[-.]\d+$")
 
 
-@dataclass
-class _Sentence:
-    """The lines between two empty ones.
-
-    Attributes:
-      line: number of the first line, from 1.
-      words: number and columns of each line that is not a comment.
-    """
-
-    line: int
-    words: list[tuple[int, list[str]]] = field(default_factory=list)
-    comments: list[str] = field(default_factory=list)
-
-
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
     column = source.input_format.conll_column or FORMATS[source.input_format.format].column
-    for sentence in _sentences(source):
+    for first, lines, comments in _sentences(source):
         words = []
-        for number, columns in sentence.words:
+        for number, columns in lines:
             if len(columns) < column:
                 raise source.error(
                     InputError.naming(
@@ -53,30 +38,29 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
                 )
             words.append(columns[column - 1])
         if words:
-            unique_id = ids.of(sentence.line, _own_id(source, sentence))
+            unique_id = ids.of(first, _own_id(source, first, comments))
             yield InputExample.from_words(unique_id, words)
 
 
-def count_rows(source: Source) -> int | None:
-    """None: sentences cannot be counted without reading them."""
-    return None
+def _sentences(source: Source) -> Iterator[tuple[int, list[tuple[int, list[str]]], list[str]]]:
+    """The number of the first line, from 1, the words and the comments of each sentence.
 
-
-def _sentences(source: Source) -> Iterator[_Sentence]:
+    A word comes as the number and the columns of its line.
+    """
     is_conllu = source.input_format.format == "conllu"
     shape: tuple[bool, int] | None = None  # shape of a line that is surely a word
     for first, lines in _blocks(source):
         sure = (line for line in lines if not line.startswith(("#", _DOCUMENT_START)))
         shape = next(map(_shape, sure), shape)
-        sentence = _Sentence(first)
+        words, comments = [], []
         for number, line in enumerate(lines, start=first):
             columns = _columns(line)
             no_word = _NO_WORD.match(columns[0]) if is_conllu else line.startswith(_DOCUMENT_START)
             if line.startswith("#") and (is_conllu or _is_comment(line, shape)):
-                sentence.comments.append(line)
+                comments.append(line)
             elif not no_word:
-                sentence.words.append((number, columns))
-        yield sentence
+                words.append((number, columns))
+        yield first, words, comments
 
 
 def _is_comment(line: str, shape: tuple[bool, int] | None) -> bool:
@@ -117,12 +101,12 @@ def _shape(line: str) -> tuple[bool, int]:
     return "\t" in line, len(_columns(line))
 
 
-def _own_id(source: Source, sentence: _Sentence) -> object:
+def _own_id(source: Source, first: int, comments: list[str]) -> object:
     key = source.input_format.id_field
     if not key:
         return NO_ID
-    for comment in sentence.comments:
+    for comment in comments:
         pair = _KEY_VALUE.match(comment)
         if pair and pair[1] == key:
             return pair[2].strip()
-    raise source.error(f"the sentence has no comment '# {key} = …' with its id", sentence.line)
+    raise source.error(f"the sentence has no comment '# {key} = …' with its id", first)

@@ -129,11 +129,21 @@ def likely_format(lines: Sequence[str]) -> str | None:
             return name
     if all(map(_ELEMENT.match, full)):
         return "XML or HTML"
+    return _likely_conll(lines, full) or _likely_table(first, full)
+
+
+def _likely_conll(lines: Sequence[str], full: Sequence[str]) -> str | None:
+    """CoNLL: rows of one width with tags, and empty lines between them; `full` are not empty."""
     rows = [line for line in full if not line.startswith(("#", "-DOCSTART-"))]
-    has_sentences = len(full) < len(lines) and len(rows) >= _MIN_ROWS
-    same_width = len({len(row.split()) for row in rows}) == 1
-    if has_sentences and same_width and all(map(_CONLL.match, rows)):
-        return "conllu" if all(map(_CONLLU.match, rows)) else "conll"
+    if len(full) == len(lines) or len(rows) < _MIN_ROWS or not all(map(_CONLL.match, rows)):
+        return None
+    if len({len(row.split()) for row in rows}) > 1:
+        return None
+    return "conllu" if all(map(_CONLLU.match, rows)) else "conll"
+
+
+def _likely_table(first: str, full: Sequence[str]) -> str | None:
+    """Columns: the same number in all lines, or names of ours in the first."""
     for delimiter, name in _TABLES.items():
         columns = [field.strip('" ') for field in re.split(delimiter, first)]
         widths = {len(re.split(delimiter, line)) for line in full}

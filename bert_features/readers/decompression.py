@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 _INPUT_BYTES = 1 << 16  # compressed bytes read at a time
-# Decompressed bytes held for the lines that are made of them.
+# Decompressed bytes held until they are cut into lines.
 _OUTPUT_BYTES = 1 << 17
 
 

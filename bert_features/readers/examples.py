@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
@@ -48,28 +49,12 @@ def read_examples(
     return registry.read(source_of(place, input_format, encoding_errors))
 
 
-def count_examples(path: str | Path, input_format: InputFormat | None = None) -> int | None:
-    """Number of examples that `read_examples` will give.
-
-    None where counting would use up the input or cost as much as reading it: a stream, a compressed
-    file, an object store, a table in text, a CoNLL file.
-
-    Raises:
-      ConfigError: see `read_examples`.
-      InputError: the file cannot be read.
-    """
-    return registry.count(source_of(path, input_format, "strict"))
-
-
 def examples_of_texts(
     texts: Texts | Table,
     settings: InputFormat | None = None,
     *,
-    text_field: str | None = None,
-    text_b_field: str | None = None,
-    tokens_field: str | None = None,
-    id_field: str | None = None,
     with_ids: bool = True,
+    **fields: str | None,
 ) -> Iterator[InputExample]:
     """One example per text, taken as it is: neither stripped nor split into pairs.
 
@@ -78,24 +63,17 @@ def examples_of_texts(
         A pandas Series (whose index holds the ids), a polars Series, an Arrow or NumPy array. Or,
         if a field of texts or words is named, a table: a DataFrame of pandas or polars, a Table or
         RecordBatch of Arrow, a Hugging Face Dataset, a dict of columns.
-      settings: the fields of a table that the arguments below do not name.
-      text_field: column of the texts.
-      text_b_field: column of the second texts of pairs; by default `text_b` if it exists.
-      tokens_field: column of lists of words, instead of `text_field`.
-      id_field: column of the ids; by default `id` if it exists, else the row's number from 0.
+      settings: the fields of a table that `fields` do not name.
       with_ids: whether texts keep their own ids, which must be unique; else they are numbered.
+      **fields: the columns of a table, by the names of the settings; None is as if left out. By
+        default `text_b_field` is `text_b` and `id_field` is `id`, if these exist; without ids a row
+        has its number from 0. `tokens_field`, of lists of words, replaces `text_field`.
 
     Raises:
       ConfigError: a field is named here, but `texts` is no table; or texts and words are named.
       InputError: an entry is none of these; or a table without a field, with a missing value or
         with wrong ids.
     """
-    fields = {
-        "text_field": text_field,
-        "text_b_field": text_b_field,
-        "tokens_field": tokens_field,
-        "id_field": id_field,
-    }
     given = {name: field for name, field in fields.items() if field is not None}
     if isinstance(texts, str):
         raise InputError("texts is one string; pass a list of texts, such as [text]")
@@ -112,13 +90,11 @@ def examples_of_texts(
 def _examples_of_table(
     table: Table, settings: InputFormat, given: dict[str, str]
 ) -> Iterator[InputExample]:
-    """Examples of a table, by the fields that the call names and those of the settings."""
-    of_texts = "text_field" in given or "text_b_field" in given
-    replaced: tuple[str, ...] = ("tokens_field",) if of_texts else ()
-    if "tokens_field" in given:
-        replaced = ("text_field", "text_b_field")
+    """Examples of a table, by the fields of the call, else of the settings."""
+    texts, words = ("text_field", "text_b_field"), ("tokens_field",)
+    replaced = texts if "tokens_field" in given else words if given.keys() & set(texts) else ()
     fields = {name: getattr(settings, name) for name in FIELD_NAMES if name not in replaced} | given
-    if not any(fields.get(name) for name in ("text_field", "text_b_field", "tokens_field")):
+    if not any(fields.get(name) for name in (*texts, *words)):
         raise frames.refusal(table)
     return frames.read_table(table, InputFormat(**fields))
 
@@ -146,6 +122,11 @@ def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
     raise InputError(
         f"{where} is {shown(text)}; allowed: a str, a tuple of two for a pair, a list of words"
     )
+
+
+def source_of_input(config: ExtractConfig, path: str | Path) -> Source:
+    """The whole of an input; raises ConfigError if a setting has no meaning for such a file."""
+    return source_of(path, config.input_settings(), config.encoding_errors)
 
 
 def source_of(

@@ -51,8 +51,8 @@ def choose_fields(input_format: InputFormat, names: Sequence[str], kind: str) ->
 
 def _choose(input_format: InputFormat, names: Sequence[str], kind: str) -> Fields:
     unique_id = _named_or_usual(input_format.id_field, _ID, names) or None
-    of_texts = input_format.text_field is not None or input_format.text_b_field is not None
-    if input_format.tokens_field is None and (of_texts or _TEXT in names):
+    names_texts = input_format.text_field is not None or input_format.text_b_field is not None
+    if input_format.tokens_field is None and (names_texts or _TEXT in names):
         first = input_format.text_field if input_format.text_field is not None else _TEXT
         second = _named_or_usual(input_format.text_b_field, _TEXT_B, names)
         return Fields(unique_id, first, second, are_words=False)

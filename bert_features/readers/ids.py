@@ -15,7 +15,6 @@ _HELD = 1 << 14
 _CACHE_KB = 64 * 1024  # SQLite's page cache
 _LINE_BITS = 40  # of a position, below the number of the source
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 63) - 1
-_SQL_TYPES: dict[type, str] = {int: "INTEGER", str: "TEXT"}
 
 
 class Ids:
@@ -26,7 +25,7 @@ class Ids:
     continue.
     """
 
-    # Of Arrow columns that may hold ids; one without any value has the type null.
+    # Kinds of Arrow columns that may hold ids; a column without any value has the type null.
     arrow_kinds: tuple[str, ...] = ("string", "integer", "null")
 
     def __init__(self, source: Origin, *, first: int = 0) -> None:
@@ -108,7 +107,7 @@ class Ids:
     def _wrong_type(self, position: int, value: object) -> InputError:
         received = f"the id is {reprlib.repr(value)}"
         at, first = self._first
-        if type(value) in _SQL_TYPES and type(value) is not type(first):
+        if type(value) in (int, str) and type(value) is not type(first):
             return self._error(
                 f"{received}, of type {type(value).__name__}, but the id of "
                 f"{self._describe(at, seen_from=position)} is {reprlib.repr(first)}, of type "
@@ -166,21 +165,20 @@ class _Seen:
         before = self._held.setdefault(value, position)
         if before != position:
             return _Repeated(value, position, before)
-        return self._store(type(value)) if len(self._held) == _HELD else None
+        return self._store() if len(self._held) == _HELD else None
 
     def finish(self) -> _Repeated | None:
         """The id that occurs twice, if there is one that is not known yet."""
-        return self._store(int) if self._database is not None else None
+        return self._store() if self._database is not None else None
 
     def close(self) -> None:
         """Removes the database."""
         if self._database is not None:
             self._database.close()
 
-    def _store(self, kind: type) -> _Repeated | None:
+    def _store(self) -> _Repeated | None:
         """Moves the ids that are held to the database."""
-        if self._database is None:
-            self._database = _new_database(_SQL_TYPES[kind])
+        self._database = self._database or _new_database()
         changes = self._database.total_changes
         self._database.execute("BEGIN")
         self._database.executemany(
@@ -199,14 +197,13 @@ class _Seen:
         return None
 
 
-def _new_database(sql_type: str) -> sqlite3.Connection:
+def _new_database() -> sqlite3.Connection:
     # An empty name makes a temporary file. tf.data reads examples from several threads, one after
     # the other.
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = OFF")  # nothing to recover after a failure
     database.execute("PRAGMA synchronous = OFF")
     database.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
-    database.execute(
-        f"CREATE TABLE ids (id {sql_type} PRIMARY KEY NOT NULL, position INTEGER) WITHOUT ROWID"
-    )
+    # Without a type a column keeps integers and strings as they are.
+    database.execute("CREATE TABLE ids (id PRIMARY KEY NOT NULL, position) WITHOUT ROWID")
     return database

@@ -63,7 +63,7 @@ def _records(source: Source) -> Iterator[tuple[int, str]]:
 def _elements(
     source: Source, first: int, rest: str, lines: Iterator[tuple[int, str]]
 ) -> Iterator[tuple[int, str]]:
-    """The JSON of each element of an array, of which no more than one is held.
+    """The JSON of each element of an array; no more than one is held.
 
     `rest` is the end of its first line, whose number is `first`; `lines` are the others.
     """
@@ -71,7 +71,7 @@ def _elements(
     for number, line in chain([(first, rest)], lines):
         text, begin = pending + line, begin if pending else number
         place = _BETWEEN.match(text).end()  # type: ignore[union-attr]  # it matches nothing too
-        while line.rstrip(" \t\r\n,").endswith(("}", "]")):  # else an element goes on
+        while line.rstrip(" \t\r\n,").endswith(("}", "]")):  # else an element continues
             if text.startswith("]", place):
                 if text[place + 1 :].strip() or any(line.strip() for _, line in lines):
                     raise source.error("something follows the array", number)

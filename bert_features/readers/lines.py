@@ -15,7 +15,7 @@ from bert_features.readers.opening import is_cheap_to_count, name_of, open_bytes
 
 EncodingErrors = Literal["strict", "replace"]
 
-# UTF-32 first: its mark for little-endian begins with that of UTF-16.
+# UTF-32 first: its mark for little-endian begins with the mark of UTF-16.
 _MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -30,11 +30,11 @@ _MIN_NULS = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """Examples of an input that follow each other, on whole lines.
 
     Attributes:
-      first: the number that the first of them gets, unless it has an id of its own.
+      first: the number of the first example, unless it has an id of its own.
       records: the number of examples; None for all that are left.
       start: where their first line begins, in bytes; 0 if the file can be read only from its
         beginning, and in Parquet, which has rows instead of lines.
@@ -49,7 +49,7 @@ class Part:
     line: int = 0
 
 
-WHOLE = Part()
+WHOLE = InputPart()
 
 
 @dataclass
@@ -77,7 +77,7 @@ def read_lines(
     *,
     encoding_errors: EncodingErrors,
     max_line_bytes: int,
-    part: Part,
+    part: InputPart,
     place: Place | None,
 ) -> Iterator[str]:
     r"""Reads the lines of a file, one at a time, "\n" included.
@@ -88,7 +88,7 @@ def read_lines(
         `replace` puts U+FFFD in their place (which the tokenizer drops).
       max_line_bytes: the longest line that is read, "\n" included.
       part: the lines to read.
-      place: told of each line before it is given.
+      place: moved past each line before the line is given.
 
     Raises:
       InputError: the file cannot be read, has a longer line, holds bytes that are not UTF-8, or
@@ -119,7 +119,9 @@ def read_lines(
         offset += len(line)
 
 
-def read_raw_lines(path: str | Path, max_line_bytes: int, part: Part = WHOLE) -> Iterator[bytes]:
+def read_raw_lines(
+    path: str | Path, max_line_bytes: int, part: InputPart = WHOLE
+) -> Iterator[bytes]:
     """The same lines, not decoded; no more than `max_line_bytes` of a line are ever held.
 
     Raises InputError if the file cannot be read, or has a longer line.

@@ -78,7 +78,7 @@ def _reading(source: Source) -> Iterator[None]:
 
 
 def _batches(source: Source, file: Any, names: list[str]) -> Iterator[Any]:
-    """The rows of the part that is read; row groups without any of them are not touched."""
+    """The rows of the part that is read; row groups without such rows are not touched."""
     groups, skipped = _row_groups(source, file.metadata)
     left = file.metadata.num_rows if source.part.records is None else source.part.records
     with _reading(source):

@@ -1,4 +1,4 @@
-"""An input cut into parts, each of which can be read without what comes before it."""
+"""An input cut into parts; each can be read without the lines before it."""
 
 import codecs
 import contextlib
@@ -12,7 +12,7 @@ from bert_features.errors import InputError
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
 from bert_features.readers.ids import Ids
-from bert_features.readers.lines import Part, Place, read_raw_lines
+from bert_features.readers.lines import InputPart, Place, read_raw_lines
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Source
 
@@ -30,7 +30,7 @@ class CutPart:
       id_type: whether its ids are `int` or `str`.
     """
 
-    part: Part
+    part: InputPart
     crc32c: str
     id_type: Literal["int", "str"]
 
@@ -41,7 +41,7 @@ def can_be_cut(source: Source) -> bool:
 
 
 def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) -> Iterator[CutPart]:
-    """Cuts an input; reads all of it, so that whatever is wrong with it is found.
+    """Cuts an input; reads it whole, so that every fault is found.
 
     Each part has `size` examples, the last one fewer. An input that cannot be read from the middle
     stays in one part. The next number of `ids`, see `registry.read`, is `first`.
@@ -86,7 +86,7 @@ def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
                 count += len(some)
             if not count:
                 return parts
-            cut_out = Part(first + number, count, start, offset, number)
+            cut_out = InputPart(first + number, count, start, offset, number)
             parts.append(CutPart(cut_out, as_hex(crc), "int"))
             number += count
     except (InputError, UnicodeDecodeError):
@@ -97,8 +97,8 @@ def _cut_by_examples(
     source: Source, size: int, *, first: int, ids: Ids | None
 ) -> Iterator[CutPart]:
     whole, place = not can_be_cut(source), Place()
-    in_rows = source.input_format.format == "parquet"
-    examples = registry.read(replace(source, part=Part(first), place=place), ids)
+    has_rows = source.input_format.format == "parquet"
+    examples = registry.read(replace(source, part=InputPart(first), place=place), ids)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
         number = first
         while True:
@@ -110,9 +110,9 @@ def _cut_by_examples(
                 id_type = "str" if isinstance(example.unique_id, str) else "int"
             if count == 0 and number > first:
                 return
-            found = Part(number, count, start, place.offset, line)
-            if whole or in_rows:
-                found = Part(number, count, line=0 if whole else line)
+            found = InputPart(number, count, start, place.offset, line)
+            if whole or has_rows:
+                found = InputPart(number, count, line=0 if whole else line)
             yield CutPart(found, as_hex(place.crc), id_type)
             number += count
             if count == 0:

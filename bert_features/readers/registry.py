@@ -50,7 +50,7 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
 def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
     """The examples of a source, one at a time, with checked ids.
 
-    By default ids are checked within the source. Else `ids` has given those of other sources, and
+    By default ids are checked within the source. Else `ids` has given the ids of other sources, and
     the caller finishes and closes it.
 
     Raises:
@@ -66,12 +66,15 @@ def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
 
 
 def count(source: Source) -> int | None:
-    """Number of examples that `read` will give; None where counting costs as much as reading.
+    """Number of examples that `read` will give.
 
-    Raises InputError if the source cannot be read.
+    None where counting would use up the input or cost as much as reading it: a stream, a compressed
+    file, an object store, a CoNLL file, a table in text (a quoted field may hold line ends). Raises
+    InputError if the source cannot be read.
     """
     check_file(source.path)
-    rows: int | None = _module(source).count_rows(source)
+    count_rows = getattr(_module(source), "count_rows", None)
+    rows: int | None = count_rows(source) if count_rows else None
     return rows
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.files import is_url
-from bert_features.readers.lines import WHOLE, EncodingErrors, Part, Place, read_lines
+from bert_features.readers.lines import WHOLE, EncodingErrors, InputPart, Place, read_lines
 from bert_features.readers.opening import is_stream, name_of
 
 
@@ -57,14 +57,14 @@ class Source(Origin):
       input_format: its format, decided: not `auto`.
       encoding_errors: what to do with bytes that are not UTF-8.
       part: the examples to read.
-      place: told of each line as it is read.
+      place: moved past each line as it is read.
       by_suffix: whether its suffix decided its format.
     """
 
     path: str | Path
     input_format: InputFormat
     encoding_errors: EncodingErrors = "strict"
-    part: Part = WHOLE
+    part: InputPart = WHOLE
     place: Place | None = None
     by_suffix: bool = False
 

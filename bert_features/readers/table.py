@@ -11,7 +11,7 @@ import csv
 import functools
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -55,11 +55,6 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
             yield InputExample.from_words(unique_id, first.split(), words_b)
         else:
             yield InputExample(unique_id, first, second)
-
-
-def count_rows(source: Source) -> int | None:
-    """None: a quoted field may hold line ends, so that rows cannot be counted by lines."""
-    return None
 
 
 def _row(source: Source) -> FormatRow:
@@ -119,9 +114,7 @@ def _fields(source: Source, header: list[str]) -> Fields:
     try:
         return choose_fields(source.input_format, header, "column")
     except FieldError as error:
-        quotes = any(name.startswith('"') for name in header)
-        hinted = _with_hint(source, error) if quotes else _with_header_hint(source, error, header)
-        raise source.error(hinted) from error
+        raise source.error(_with_hint(source, error, header)) from error
 
 
 def _wrong_width(source: Source, line: int, values: list[str], header: list[str]) -> InputError:
@@ -199,27 +192,20 @@ def _is_quoted(source: Source) -> bool:
     return _row(source).quoting if quoting is None else quoting
 
 
-def _with_hint(source: Source, problem: str | InputError) -> InputError:
-    """A problem that quotes may be the cause of, and what to do then."""
-    if not _is_quoted(source):
-        hint = "quotes are text here: if they enclose fields, pass {quoting:True}"
-    else:
+def _with_hint(source: Source, problem: str | InputError, header: Sequence[str] = ()) -> InputError:
+    """A problem, and what may be its cause: quotes, or in a header the delimiter or its absence."""
+    if header and not any(name.startswith('"') for name in header):
+        hint = (
+            "the first line must name the columns: if it does not, pass the number of one, from 1, "
+            "as in {text_field:'2'}"
+        )
+        if len(header) == 1 and "," in header[0] and len(_row(source).delimiters) == 1:
+            hint = "the first line looks like csv: if it is, pass {input_format:'csv'}"
+    elif _is_quoted(source):
         hint = (
             "is a quote not closed, or not doubled within quotes? If quotes are text, pass "
             "{quoting:False}"
         )
+    else:
+        hint = "quotes are text here: if they enclose fields, pass {quoting:True}"
     return InputError.naming("{problem}; " + hint, problem=problem)
-
-
-def _with_header_hint(source: Source, problem: InputError, header: list[str]) -> InputError:
-    """A problem with the names of columns, and whether the delimiter or the header is its cause."""
-    if len(header) == 1 and "," in header[0] and len(_row(source).delimiters) == 1:
-        return InputError.naming(
-            "{problem}; the first line looks like csv: if it is, pass {input_format:'csv'}",
-            problem=problem,
-        )
-    return InputError.naming(
-        "{problem}; the first line must name the columns: if it does not, pass the number of one, "
-        "from 1, as in {text_field:'2'}",
-        problem=problem,
-    )

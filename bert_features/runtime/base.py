@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -39,18 +39,22 @@ class Devices:
     Attributes:
       kind: `tpu`, `gpu` or `cpu`.
       reason: why a better kind that is there was not taken; empty if there is none.
-      driver: what drives them, as ` with JAX`; empty for TensorFlow.
+      strategy: how TensorFlow shares work between them, a `tf.distribute.Strategy`; None for a
+        single device.
+      devices: the devices as JAX has them; empty for TensorFlow.
     """
 
     kind: str
     count: int
     reason: str = ""
-    driver: ClassVar[str] = ""
+    strategy: Any = None
+    devices: tuple[Any, ...] = ()
 
     def describe(self) -> str:
         """One line for the log: the devices, and `reason`."""
         because = f" ({self.reason})" if self.reason else ""
-        return f"running on {describe_devices(self.kind, self.count)}{self.driver}{because}"
+        driver = " with JAX" if self.devices else ""
+        return f"running on {describe_devices(self.kind, self.count)}{driver}{because}"
 
     def check_rows(self, rows: int) -> None:
         """Refuses a number of rows that the devices cannot share evenly; raises ConfigError."""
@@ -170,7 +174,7 @@ class Runtime(abc.ABC):
           step: the pure device step.
           weights: Keras variables, in the order that the step takes their values.
           shares_weights: whether it is one of many steps of these weights, so that it should not
-            take a copy of them, even where it would be faster.
+            copy them, even where that would be faster.
         """
 
     def choose_precision(self, wanted: Literal["auto", "float32", "bfloat16"]) -> "Precision":
@@ -192,7 +196,7 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def bfloat16_slowdown(self) -> float:
-        """Measured time of a bfloat16 matrix product, divided by that of the same in float32."""
+        """Measured time of a bfloat16 matrix product, divided by the time in float32."""
 
 
 @contextlib.contextmanager
@@ -202,7 +206,7 @@ def device_errors_explained(
     """Turns a backend's out-of-memory error, and a known error of a TPU, into advice.
 
     Args:
-      batch: the arrays [B, S] of the batch; those of other ranks do not count.
+      batch: the arrays [B, S] of the batch; arrays of other ranks do not count.
       lacks_memory: whether an error of the backend means that memory ran out.
 
     Raises:
@@ -230,7 +234,7 @@ def device_errors_explained(
 def slowdown(
     product: Callable[[Any, Any], Any], convert: Callable[[np.ndarray, str], Any]
 ) -> float:
-    """Time of a bfloat16 matrix product, divided by that of the same in float32.
+    """Time of a bfloat16 matrix product, divided by the time in float32.
 
     It is measured, in some 50 ms. The flags of a CPU (AVX512-BF16, AMX) do not suffice: virtual
     machines emulate instructions, and clock rates differ. `product` waits for the product of two

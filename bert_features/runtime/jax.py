@@ -7,7 +7,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -56,15 +55,7 @@ _PLUGINS = {"tpu": ("libtpu",), "gpu": ("jax_cuda13_plugin", "jax_cuda12_plugin"
 _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|unlikely to have enough (device )?memory")
 
 
-@dataclass(frozen=True)
-class JaxDevices(Devices):
-    """The devices of a run, as JAX has them."""
-
-    devices: tuple[Any, ...] = ()
-    driver = " with JAX"
-
-
-def resolve_devices(device: Device = "auto") -> JaxDevices:
+def resolve_devices(device: Device = "auto") -> Devices:
     """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
 
     Of several processes each takes the devices of its own machine.
@@ -73,7 +64,7 @@ def resolve_devices(device: Device = "auto") -> JaxDevices:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     kind, found, reason = resolve(device, _find)
-    return JaxDevices(kind, len(found), reason, found)
+    return Devices(kind, len(found), reason, devices=found)
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:
@@ -125,15 +116,15 @@ def shared_out(
     number divides B. Left to itself XLA would divide every operation, which it cannot do with a
     Pallas kernel. https://docs.jax.dev/en/latest/notebooks/shard_map.html
     """
-    by_rows = PartitionSpec(_DATA)
+    row_spec = PartitionSpec(_DATA)
     # Nothing is the same on all devices, except the weights: there is nothing to check.
     return jax.shard_map(
-        step, mesh=mesh, in_specs=(PartitionSpec(), by_rows), out_specs=by_rows, check_vma=False
+        step, mesh=mesh, in_specs=(PartitionSpec(), row_spec), out_specs=row_spec, check_vma=False
     )
 
 
 class JaxRuntime(Runtime):
-    """Runs a device step on the devices of one machine, as one compiled program over all of them.
+    """Runs a device step on the devices of one machine, as one compiled program over all devices.
 
     On several machines (a slice of a TPU pod) each runs its own process over its own devices. They
     share the input, not the batches, so that none waits for another.
@@ -155,8 +146,8 @@ class JaxRuntime(Runtime):
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()
-            self.devices: Devices = (found := resolve_devices(device))
-            compiler_options(found.devices[0])
+            self.devices = resolve_devices(device)
+            compiler_options(self.devices.devices[0])
         if attention == "pallas" and self.devices.kind != "tpu":
             raise ConfigError.naming(
                 "{attention:'pallas'} needs a TPU, but the device is a {kind}; pass "
@@ -176,7 +167,6 @@ class JaxRuntime(Runtime):
         From then on the variables hold the values on the devices, so that no second copy stays.
         """
         logger.info("%s", self.devices.describe())
-        assert isinstance(self.devices, JaxDevices)
         return _ShardedStep(step, weights, self.devices, self.attention)
 
     def bfloat16_slowdown(self) -> float:
@@ -194,12 +184,12 @@ class _ShardedStep(CompiledStep):
     in_flight = _IN_FLIGHT
 
     def __init__(
-        self, step: Step, weights: Sequence[Any], devices: JaxDevices, attention: Attention
+        self, step: Step, weights: Sequence[Any], devices: Devices, attention: Attention
     ) -> None:
         self._devices = devices
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
-        self._by_rows = NamedSharding(mesh, PartitionSpec(_DATA))
+        self._row_sharding = NamedSharding(mesh, PartitionSpec(_DATA))
         self._weights = []
         for variable in weights:
             value = jax.device_put(variable.value, everywhere)
@@ -213,8 +203,8 @@ class _ShardedStep(CompiledStep):
 
         self._run = jax.jit(
             shared_out(run, mesh),
-            in_shardings=(everywhere, self._by_rows),
-            out_shardings=self._by_rows,
+            in_shardings=(everywhere, self._row_sharding),
+            out_shardings=self._row_sharding,
             donate_argnums=1,
             compiler_options=compiler_options(devices.devices[0]),
         )
@@ -222,7 +212,7 @@ class _ShardedStep(CompiledStep):
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         self._devices.check_rows(len(next(iter(batch.values()))))
         with device_errors_explained(batch, _lacks_memory):
-            inputs = jax.device_put(dict(batch), self._by_rows)
+            inputs = jax.device_put(dict(batch), self._row_sharding)
             outputs = self._dispatch(inputs)
             for value in outputs.values():
                 value.copy_to_host_async()
@@ -313,8 +303,7 @@ def _place_in_slice(kind: str) -> tuple[int, int]:
     JAX knows only the hosts whose chips compute together. The environment names all hosts.
     """
     if kind == "tpu" and jax.process_count() == 1:
-        place = tpu_slice()
-        return place.host, place.hosts
+        return tpu_slice()
     return jax.process_index(), jax.process_count()
 
 

@@ -22,6 +22,8 @@ def run_step(
     items: Iterator[_Item],
     inputs: Callable[[_Item], Mapping[str, np.ndarray]],
     stages: StageClock | None = None,
+    *,
+    ahead: bool = True,
 ) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
     """Runs a step over batches; as many are under way as the step asks for.
 
@@ -31,14 +33,26 @@ def run_step(
       inputs: gives the arrays [B, S] of an item that the step takes. An item without arrays takes
         its turn without being computed.
       stages: measures the device, and what the caller's thread waits for.
+      ahead: whether items are read ahead. If not, the caller's thread does one after the other: for
+        input of one batch, where threads take longer to start than a sentence to tokenize, and for
+        input that waits for the output of the batch before.
 
     Yields:
       Each item with its outputs, [B, S, D] or [B, D], in the order of the items.
     """
     stages = stages or StageClock()
+    stages.lead("input")
+    if not ahead:
+        for item in items:
+            stages.lead("device")
+            arrays = inputs(item)
+            outputs = step.run(arrays) if arrays else {}
+            stages.computed(None)
+            yield item, outputs
+            stages.lead("input")
+        return
     under_way: deque[tuple[_Item, Started]] = deque()
     try:
-        stages.lead("input")
         for item in prefetched(items):
             stages.lead("device")
             arrays = inputs(item)
@@ -64,28 +78,6 @@ def _finish_first(
     stages.computed(started.times and started.times())
     stages.take("batches_under_way")
     return item, outputs
-
-
-def run_in_turn(
-    step: CompiledStep,
-    items: Iterator[_Item],
-    inputs: Callable[[_Item], Mapping[str, np.ndarray]],
-    stages: StageClock | None = None,
-) -> Iterator[tuple[_Item, dict[str, np.ndarray]]]:
-    """As `run_step`, one batch after the other in the caller's thread, without reading ahead.
-
-    For input of one batch, where threads take longer to start than a sentence to tokenize, and for
-    input that waits for the output of the batch before.
-    """
-    stages = stages or StageClock()
-    stages.lead("input")
-    for item in items:
-        stages.lead("device")
-        arrays = inputs(item)
-        outputs = step.run(arrays) if arrays else {}
-        stages.computed(None)
-        yield item, outputs
-        stages.lead("input")
 
 
 def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -31,7 +31,7 @@ _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
 # Rows longer than this have a graph of their own on a CPU: see `attention.by_head`. Without
 # AVX-512 it pays earlier (benchmarks/diary.md).
 _LONG_ROW, _LONG_ROW_IF_NARROW = 256, 96
-# Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
+# Batches of up to 64 tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
 _FEW_TOKENS = 64
 
 
@@ -53,8 +53,7 @@ class TensorFlowRuntime(Runtime):
         check_backend("tensorflow", "the TensorFlow runtime")
         self.devices = devices or resolve_devices(device)
         if self.devices.kind == "tpu":
-            place = tpu_slice()
-            self.process = (place.host, place.hosts)
+            self.process = tpu_slice()
         self.any_shape = self.devices.kind == "cpu"
 
     def compile(
@@ -89,7 +88,7 @@ class TensorFlowRuntime(Runtime):
 
 def _forms_on_cpu(dtype: str) -> dict[str, bool]:
     """The forms of all large batches on this CPU, arguments of `traced_for`."""
-    # A TensorFlow that somebody built without oneDNN has no operation for fixed weights.
+    # A TensorFlow built without oneDNN has no operation for fixed weights.
     fixed_weights = onednn.fixes_weights(dtype) and bfloat16_products() == "onednn"
     return {"narrow": onednn.is_narrow(), "fixed_weights": fixed_weights}
 

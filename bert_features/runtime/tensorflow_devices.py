@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -13,20 +12,10 @@ from bert_features.errors import extra_requirement, first_line
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import ABSENT, Device
 from bert_features.machine.tpu_errors import advice
-from bert_features.runtime import base
+from bert_features.runtime.base import Devices as Devices
+from bert_features.runtime.base import resolve
 
 _LOCAL = "local"  # TensorFlow's name for the TPU of this machine
-
-
-@dataclass(frozen=True)
-class Devices(base.Devices):
-    """The devices of a run.
-
-    Attributes:
-      strategy: how work is shared between them; None for a single device.
-    """
-
-    strategy: tf.distribute.Strategy | None = None
 
 
 _Found = tuple[tf.distribute.Strategy | None, int]
@@ -42,7 +31,7 @@ def resolve_devices(device: Device = "auto") -> Devices:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     finders: dict[str, Callable[[], _Found | str]] = {"tpu": _tpu, "gpu": _gpu, "cpu": _cpu}
-    kind, (strategy, count), reason = base.resolve(device, lambda kind: finders[kind]())
+    kind, (strategy, count), reason = resolve(device, lambda kind: finders[kind]())
     if kind != "cpu":
         keep_float32()
     return Devices(kind, count, reason, strategy)
@@ -54,7 +43,7 @@ def keep_float32() -> None:
     By default the factors are rounded, to 10 bits of mantissa on a GPU (TF32) and to the 7 of
     bfloat16 on a TPU. There, this gives every product `operand_precision={highest,highest}`, which
     XLA computes in several bfloat16 passes. The numbers of bfloat16 products are not affected; on a
-    TPU XLA may fuse fewer of them (benchmarks/diary.md).
+    TPU XLA may fuse fewer products (benchmarks/diary.md).
     """
     tf.config.experimental.enable_tensor_float_32_execution(False)
 

@@ -29,7 +29,7 @@ class Frame:
       pad_id: what fills rows.
       unknown_id: the token for characters that the vocabulary lacks; -1 if it lacks none.
       mask_id: the token that stands for a hidden one; None without one.
-      mask_takes_blanks: whether blanks before it are a part of it.
+      mask_takes_blanks: whether it includes the blanks before it.
       separators: number of separators between two texts.
       has_types: whether tokens of text_b, and the separator after it, have type 1.
     """

@@ -1,4 +1,4 @@
-"""Tokenizers that the `tokenizers` library runs: made of a `tokenizer.json`, whoever wrote it.
+"""Tokenizers that the `tokenizers` library runs: made of any `tokenizer.json`.
 
 Each call of the library is in a `library_errors`. Importing this imports no framework.
 """
@@ -21,7 +21,7 @@ from bert_features.text.vocabulary import UNK, ids_of
 _HIDDEN = "\ufdd0"
 # Letters that a normaliser may make of one letter; Unicode's own make 18.
 _MAX_GROWTH = 256
-# Ids that a vocabulary may leave out beside those that it has.
+# Ids that a vocabulary may leave out beside the ids that it has.
 _MAX_GAPS = 1 << 16
 
 
@@ -117,8 +117,8 @@ def _tokens(ids: Mapping[str, int], source: Path) -> list[str]:
         raise CheckpointError(
             f"{source} has {len(ids)} pieces, but an id of {last}; allowed: ids without gaps"
         )
-    by_id = {number: token for token, number in ids.items()}
-    return [by_id.get(number, "") for number in range(last + 1)]
+    tokens_by_id = {number: token for token, number in ids.items()}
+    return [tokens_by_id.get(number, "") for number in range(last + 1)]
 
 
 def _check_bounds(values: Mapping[str, Any], source: Path) -> None:

@@ -162,15 +162,15 @@ def decompose(characters: Characters, tables: Decompositions) -> tuple[Character
 def _canonical_order(characters: Characters) -> tf.Tensor:
     """Indices that bring marks into Unicode's canonical order (UAX 15), int32 [C].
 
-    Marks are sorted by combining class. A starter (class 0) opens a segment and sorts first in it,
+    Marks are sorted by combining class. A starter (class 0) opens a run and sorts first in it,
     so one stable sort is enough.
     """
     classes = tf.cast(
         look_up(unicode_tables.table("combining_classes"), characters.codes), tf.int64
     )
     starts = (classes == 0) | _starts_text(characters.rows)
-    segments = tf.cumsum(tf.cast(starts, tf.int64))
-    return tf.argsort(segments * 256 + classes, stable=True)
+    runs = tf.cumsum(tf.cast(starts, tf.int64))
+    return tf.argsort(runs * 256 + classes, stable=True)
 
 
 def with_final_sigmas(characters: Characters) -> Characters:

@@ -1,6 +1,6 @@
 """SentencePieceTokenizer: ALBERT's and XLM-R's tokenizers, as a TensorFlow graph and for Python.
 
-Shape legend: `B` texts, `C` characters and `P` pieces of all of them, `V` pieces of the model.
+Shape legend: `B` texts, `C` characters and `P` pieces of all texts, `V` pieces of the model.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ _BLANK = "▁"  # what SentencePiece writes for a blank, and puts before a text
 class SentencePieceTokenizer(Tokenizer):
     """A tokenizer of SentencePiece, by tensorflow-text's own operation.
 
-    The ids are those of google-research/albert, and of fairseq's XLM-R. Special tokens typed in a
+    The ids are as in google-research/albert, and in fairseq's XLM-R. Special tokens typed in a
     text are ordinary characters; none are added.
 
     Args:
@@ -102,7 +102,7 @@ class SentencePieceTokenizer(Tokenizer):
             np.minimum(past, text_ends[row]) - text_starts,
             codes=codes,
             text_lengths=text_lengths,
-            # Of a character that became several, SentencePiece gives the whole to the last alone.
+            # Where a character became several, SentencePiece gives the whole to the last alone.
             empty=ids == self.vocab.get(_BLANK),
         )
 

@@ -15,8 +15,8 @@ from bert_features.errors import CheckpointError
 from bert_features.text.frame import Frame
 from bert_features.text.vocabulary import CLS, MASK, SEP
 
-# The dictionaries of fairseq: their own pieces, the ids of the model's first ones, and those of the
-# first and the last token. CamemBERT's has fairseq's specials too, but takes those of the model.
+# The dictionaries of fairseq: their own pieces, the ids of the model's first ones, and the ids of
+# the first and the last token. CamemBERT's has fairseq's specials too, but takes the model's.
 _FAIRSEQ = {
     "xlm-r": (("<s>", "<pad>", "</s>", "<unk>"), (3, 0, 2), (0, 2)),
     "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), (3,), (5, 6)),

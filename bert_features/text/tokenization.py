@@ -104,9 +104,9 @@ class FullTokenizer(Tokenizer):
         exact = self._exact(tf.boolean_mask(texts, unsettled))
         kept = ids[np.repeat(~unsettled, lengths)]
         lengths[unsettled] = exact.row_lengths().numpy()
-        from_exact = np.repeat(unsettled, lengths)
-        joined = np.empty(len(from_exact), np.int32)
-        joined[from_exact], joined[~from_exact] = exact.values.numpy(), kept
+        is_exact = np.repeat(unsettled, lengths)
+        joined = np.empty(len(is_exact), np.int32)
+        joined[is_exact], joined[~is_exact] = exact.values.numpy(), kept
         return joined, lengths
 
     @functools.cached_property

@@ -1,6 +1,6 @@
 """Tokenizer: what every tokenizer offers; `tokenization` has BERT's.
 
-Shape legend: `B` texts, `P` pieces of all of them.
+Shape legend: `B` texts, `P` pieces of all texts.
 """
 
 import abc

@@ -43,8 +43,8 @@ from bert_features.text.tokenizer_settings import (
 )
 from bert_features.text.vocabulary import ids_of, read_vocab
 
-# In the order in which they are looked for. ALBERT's of google-research are 30k-clean, and those of
-# Chinese have a vocab.txt.
+# In the order in which they are looked for. ALBERT's of google-research are 30k-clean, and the
+# Chinese ones have a vocab.txt.
 NAMES = (
     *("vocab.txt", "spiece.model", "30k-clean.model", "sentencepiece.bpe.model"),
     *(TOKENIZER, "vocab.json"),

@@ -110,7 +110,7 @@ def differences(
 
 
 def pieces_of(values: Mapping[str, Any], source: str) -> list[str]:
-    """The pieces in the order of their ids, those that were added too; errors as above."""
+    """The pieces in the order of their ids, added ones too; errors as above."""
     ids = ids_in(values)
     for entry in map(as_object, as_list(values.get("added_tokens"))):
         if isinstance(entry.get("id"), int):

@@ -84,7 +84,7 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
 def read_added(
     path: Path, config: Mapping[str, Any], values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """The tokens added to a vocabulary by their text, those of `values`, a tokenizer.json, too.
+    """The tokens added to a vocabulary, also by `values`, a tokenizer.json; by their text.
 
     They are as there, but the family's own alone are `special`, and an `id` may be None. Raises
     CheckpointError if a file is damaged.

@@ -21,7 +21,7 @@ from bert_features.files import from_cache
 PAGE_BITS = 8
 CODE_POINTS = 0x110000
 
-# One bit per question; the names are those of the official tokenizer's functions where it has one.
+# One bit per question; the names are the official tokenizer's function names where it has one.
 DROPPED = 1  # NUL, U+FFFD and control characters (Cc, Cf) other than tab and line breaks
 SPACE = 2  # what splits words
 CHINESE = 4  # CJK ideographs; each is a word of its own
@@ -85,7 +85,7 @@ class Decompositions:
       lengths: how many code points come out.
       deltas: the first one minus the code point itself (so that most pages are zeros).
       tail_starts: where the others begin in `tails`.
-      tails: int32, the others, those of one code point after those of another.
+      tails: int32, the others, one code point after the other.
     """
 
     lengths: TwoStageTable

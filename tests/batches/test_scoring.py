@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_features.batches.scoring import rows_to_score
-from bert_features.batches.segments import Rows
+from bert_features.batches.row_plan import Rows
+from bert_features.batches.rows import rows_to_score
 
 CLS, SEP, MASK = 2, 3, 4
 

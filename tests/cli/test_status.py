@@ -3,7 +3,7 @@
 import pytest
 
 from bert_features.cli import status as command
-from bert_features.corpus.holding import Holder, holding
+from bert_features.corpus.folder import Holder, holding
 from bert_features.corpus.status import Status
 from tests.cli.command_line import SMALL, run
 from tests.corpus.test_status import record

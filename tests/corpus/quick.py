@@ -67,20 +67,20 @@ class QuickActor(ray_actors.ShardActor):
         return super().load()
 
 
-_begin = processes._begin
+_work = processes._work
 
 
-def begin(*arguments):
-    """Begins a process of a run, in that process."""
+def work(*arguments):
+    """What a process of a run does, in that process."""
     worker.ShardWriter = QuickWriter
-    _begin(*arguments)
+    _work(*arguments)
 
 
 def install(patch=setattr):
     """Makes the runs of this process use the model, and the processes that they begin."""
     patch(run, "ShardWriter", QuickWriter)
     patch(worker, "ShardWriter", QuickWriter)
-    patch(processes, "_begin", begin)
+    patch(processes, "_work", work)
     patch(ray_actors, "ShardActor", QuickActor)
 
 

@@ -13,9 +13,9 @@ import pytest
 from bert_features import ExtractConfig, extract, nearest, plan, read_features
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.corpus.job import repair
+from bert_features.corpus.plan import add_defaults
 from bert_features.corpus.resuming import find_differences
-from bert_features.corpus.settings import add_defaults
-from bert_features.corpus.shards import Job, ShardWriter
+from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import description
@@ -278,7 +278,7 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     fresh = dataclasses.replace(
         manifest, run={k: v for k, v in manifest.run.items() if k != "ranges"}
     )
-    job = Job(config(*ALL, format="parquet"), fresh)
+    job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
     assert json.loads(json.dumps(writer.ready.ranges)) == ranges
     other = {"int8": [[-4.0] * 8, [4.0] * 8]}

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features import extract
 from bert_features.corpus.job import repair
-from bert_features.corpus.settings import restore_settings
+from bert_features.corpus.plan import restore_settings
 from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
 from tests.corpus.runs import (

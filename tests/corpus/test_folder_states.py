@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from bert_features import extract, read_features
-from bert_features.corpus import holding
+from bert_features.corpus import folder as folders
 from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, OutputError
@@ -290,7 +290,7 @@ def _contents(run):
 def test_what_may_happen_to_a_folder(config, tmp_path, monkeypatch):
     monkeypatch.setattr(quick_model, "STEP_SECONDS", 0)
     monkeypatch.setattr(staging, "_open", set())
-    monkeypatch.setattr(holding, "_PATIENCE_SECONDS", 0)  # the run that is refused would wait
+    monkeypatch.setattr(folders, "_PATIENCE_SECONDS", 0)  # the run that is refused would wait
     numbers, known = itertools.count(), {}
 
     def whole(config, contents):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert_features.corpus.holding import UNKNOWN, Holder, find_holder, holding
+from bert_features.corpus.folder import UNKNOWN, Holder, find_holder, holding
 from bert_features.errors import OutputError
 
 
@@ -36,7 +36,7 @@ def test_a_killed_run_holds_nothing(tmp_path):
     folder = tmp_path / "out"
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from bert_features.corpus.holding import holding\n"
+        "from bert_features.corpus.folder import holding\n"
         "with holding(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features import extract
 from bert_features.corpus.ray_actors import ShardActor
-from bert_features.corpus.shards import Job
+from bert_features.corpus.shards import ShardJob
 from bert_features.errors import DeviceError, InputError, OutputError
 from bert_features.formats.manifest import Manifest
 
@@ -19,7 +19,7 @@ def job(config, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     extract(config(), texts, f"{tmp_path}/out/")
     (tmp_path / "out" / ".lock").touch()  # as a run has it
-    return Job(config(format="parquet"), Manifest.read(tmp_path / "out"))
+    return ShardJob(config(format="parquet"), Manifest.read(tmp_path / "out"))
 
 
 def with_fact(manifest, name, **facts):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.settings import record_settings, restore_settings
+from bert_features.corpus.plan import record_settings, restore_settings
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest
 from tests.formats.feature_folders import make_manifest

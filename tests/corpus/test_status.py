@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bert_features import extract
-from bert_features.corpus.holding import holding
+from bert_features.corpus.folder import holding
 from bert_features.corpus.status import Status, read_status
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest

@@ -13,7 +13,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
 from bert_features.extraction import feature_store, preparation, reuse
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.feature_store import FeatureStore, NewEntry, StorePlace
+from bert_features.extraction.feature_store import FeatureStore, StorePlace
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.toy import WORDS
@@ -213,12 +213,12 @@ def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
         counts, *files = run(cache=str(tmp_path / "cache"))
     assert files == [*expected[1:]]
     assert totals(counts) == totals(expected[0])
-    assert "database is locked; it is not used any more" in caplog.text
+    assert "database is locked; this run does not use it" in caplog.text
 
 
 @pytest.mark.parametrize("change", ["another name", "no identity"])
 def test_a_cache_file_that_does_not_say_its_identity_is_not_used(tmp_path, caplog, change):
-    place, entry = StorePlace(tmp_path, run=len(change)), NewEntry(b"key", 1, b"of a")
+    place, entry = StorePlace(tmp_path, run=len(change)), (b"key", 1, b"of a")
     with FeatureStore(place, "a") as store:
         store.add([entry])
     path = store_in(tmp_path)
@@ -283,10 +283,10 @@ def test_huge_entries_are_not_kept(run, tmp_path, monkeypatch, caplog):
 
 def test_a_store_that_is_closed_knows_nothing_and_is_silent(tmp_path, caplog):
     with FeatureStore(StorePlace(tmp_path, run=1), "settings") as store:
-        store.add([NewEntry(b"key", 3, b"value")])
+        store.add([(b"key", 3, b"value")])
         assert store.tokens([b"key"]) == {b"key": 3}
     assert store.tokens([b"key"]) == store.fetch([b"key"]) == {}
-    store.add([NewEntry(b"other", 3, b"value")])
+    store.add([(b"other", 3, b"value")])
     assert caplog.text == ""
 
 
@@ -311,7 +311,7 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
 
     class Watched(reuse.Reuse):
         def expand(self, window, results):
-            sizes.append((len(self._under_way), len(window.everyone)))
+            sizes.append((len(self._under_way), len(window.sieve.everyone)))
             return super().expand(window, results)
 
     monkeypatch.setattr(reuse, "Reuse", Watched)

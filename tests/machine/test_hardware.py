@@ -73,10 +73,10 @@ def test_the_process_that_holds_a_file_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("worker", "hosts", "wanted"),
     [
-        (None, None, hardware.Slice(0, 1)),
-        ("0", "localhost", hardware.Slice(0, 1)),
-        ("3", "a,b,c,d", hardware.Slice(3, 4)),
-        (None, "a,b", hardware.Slice(0, 1)),
+        (None, None, (0, 1)),
+        ("0", "localhost", (0, 1)),
+        ("3", "a,b,c,d", (3, 4)),
+        (None, "a,b", (0, 1)),
     ],
 )
 def test_the_place_in_a_slice(monkeypatch, worker, hosts, wanted):

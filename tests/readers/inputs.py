@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_features.config.input_format import InputFormat
-from bert_features.readers.examples import read_examples
+from bert_features.readers import registry
+from bert_features.readers.examples import read_examples, source_of
 from bert_features.readers.input_example import InputExample
 
 COMPRESS = {
@@ -35,6 +36,10 @@ def write_parquet(tmp_path, columns, name="in.parquet", **options):
 
 def read(path, encoding_errors="strict", **settings):
     return list(read_examples(path, InputFormat(**settings), encoding_errors=encoding_errors))
+
+
+def count_examples(path, input_format=None):
+    return registry.count(source_of(path, input_format, "strict"))
 
 
 def of_words(unique_id, words_a, words_b=None):

@@ -8,10 +8,9 @@ import pytest
 
 from bert_features.errors import InputError
 from bert_features.readers.contents import likely_format, sample_lines
-from bert_features.readers.examples import count_examples
 from tests.cli.command_line import run
 from tests.formats.feature_files import ONE, SIDECARS, SUFFIX, all_formats, make_batch, write
-from tests.readers.inputs import json_lines, read
+from tests.readers.inputs import count_examples, json_lines, read
 from tests.readers.inputs import write as write_input
 
 REFUSED = r"holds the features of a run, not texts; name the texts that they were computed from"

@@ -6,8 +6,9 @@ import threading
 import pytest
 
 from bert_features.errors import InputError
-from bert_features.readers.examples import count_examples, examples_of_texts, read_examples
+from bert_features.readers.examples import examples_of_texts, read_examples
 from bert_features.readers.input_example import InputExample
+from tests.readers.inputs import count_examples
 
 
 def write(tmp_path, content):

@@ -9,9 +9,9 @@ import pytest
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import ConfigError, InputError
-from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.examples import read_examples
 from bert_features.readers.input_example import InputExample
-from tests.readers.inputs import COMPRESS, read, write
+from tests.readers.inputs import COMPRESS, count_examples, read, write
 
 LIMIT = 1 << 15
 # The beginning of an input, a part that repeats without end, and the line that the error names.

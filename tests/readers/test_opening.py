@@ -6,9 +6,9 @@ import pytest
 from huggingface_hub import constants
 
 from bert_features.errors import InputError
-from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.examples import read_examples
 from bert_features.readers.input_example import InputExample
-from tests.readers.inputs import COMPRESS, read, write, write_parquet
+from tests.readers.inputs import COMPRESS, count_examples, read, write, write_parquet
 from tests.reference.file_server import FileServer
 from tests.reference.object_store import ServerError
 

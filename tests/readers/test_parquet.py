@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from bert_features.errors import InputError
-from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.examples import read_examples
 from bert_features.readers.input_example import InputExample
-from tests.readers.inputs import read, write, write_parquet
+from tests.readers.inputs import count_examples, read, write, write_parquet
 
 
 def test_parquet(tmp_path):

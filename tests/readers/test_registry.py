@@ -14,9 +14,9 @@ import pytest
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers import ids
-from bert_features.readers.examples import count_examples, read_examples
+from bert_features.readers.examples import read_examples
 from bert_features.readers.registry import decide_format
-from tests.readers.inputs import COMPRESS, read, standard_input, write
+from tests.readers.inputs import COMPRESS, count_examples, read, standard_input, write
 
 
 @pytest.mark.parametrize(

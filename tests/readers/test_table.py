@@ -3,9 +3,8 @@
 import pytest
 
 from bert_features.errors import InputError
-from bert_features.readers.examples import count_examples
 from bert_features.readers.input_example import InputExample
-from tests.readers.inputs import of_words, read, write
+from tests.readers.inputs import count_examples, of_words, read, write
 
 
 def test_csv(tmp_path):

@@ -3,8 +3,7 @@
 import itertools
 
 from bert_features.config.input_format import InputFormat
-from bert_features.readers.examples import count_examples
-from tests.readers.inputs import of_words, read, write
+from tests.readers.inputs import count_examples, of_words, read, write
 
 
 def test_words(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_features.text import unicode_tables, wordpiece_models
+from bert_features.text import unicode_tables, wordpiece
 from bert_features.text.tokenization import FullTokenizer
 from tests.toy import SPECIAL
 
@@ -34,8 +34,8 @@ def builds(monkeypatch):
 
         monkeypatch.setattr(module, name, build)
 
-    count(wordpiece_models.matchers, "build_fast_wordpiece_model")
-    count(wordpiece_models.normalizers, "build_fast_bert_normalizer_model")
+    count(wordpiece.matchers, "build_fast_wordpiece_model")
+    count(wordpiece.normalizers, "build_fast_bert_normalizer_model")
     return calls
 
 
@@ -61,13 +61,13 @@ def test_they_are_the_models_that_tensorflow_text_makes_by_default(cache):
     theirs = tf_text.FastBertTokenizer(
         PIECES, max_bytes_per_word=200, token_out_type=tf.int32, lower_case_nfd_strip_accents=True
     )
-    ours = wordpiece_models.make_sentence_matcher(PIECES, do_lower_case=True)
+    ours = wordpiece.make_sentence_matcher(PIECES, do_lower_case=True)
     assert ours.tokenize(texts).to_list() == theirs.tokenize(texts).to_list()
     words = tf.constant(["unaffable", "is", "x" * 801, "É"])
     theirs = tf_text.FastWordpieceTokenizer(
         PIECES, max_bytes_per_word=800, token_out_type=tf.int32, no_pretokenization=True
     )
-    ours = wordpiece_models.make_word_matcher(PIECES)
+    ours = wordpiece.make_word_matcher(PIECES)
     assert ours.tokenize(words).to_list() == theirs.tokenize(words).to_list()
 
 

@@ -1,4 +1,4 @@
-"""Rows: first planned as segments of pieces, then as columns.
+"""Rows: first planned as runs of pieces, then as columns.
 
 Shape legend: `N` examples, `P` pieces of all their texts, `R` rows, `T` tokens of all rows. Texts
 are numbered 2 * i for text_a and 2 * i + 1 for text_b of example i; a missing text has no pieces.
@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_features.batches.words import WordPieces
 
-# The segments of a row: [CLS], head and tail of text_a, [SEP], head and tail of text_b, [SEP].
+# The runs of a row: [CLS], head and tail of text_a, [SEP], head and tail of text_b, [SEP].
 CLS, A, A_TAIL, SEP_A, B, B_TAIL, SEP_B = range(7)
 
 
@@ -39,12 +39,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Rows as segments of pieces.
+    """Rows as runs of pieces.
 
     Attributes:
       examples: int64 [R], the number of each row's example.
-      starts: int64 [R, 7], where each segment begins among the P pieces, [CLS] and [SEP].
-      lengths: int64 [R, 7], number of pieces of each segment.
+      starts: int64 [R, 7], where each run begins among the P pieces, [CLS] and [SEP].
+      lengths: int64 [R, 7], number of pieces of each run.
       own: int64 [R, 2], the first of the row's own tokens, and one past the last.
     """
 
