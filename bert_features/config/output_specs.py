@@ -14,12 +14,7 @@ from bert_features.config.features import Feature as Feature
 from bert_features.config.features import OutputSpec as OutputSpec
 from bert_features.config.kinds import KINDS
 from bert_features.config.kinds.base import Context
-from bert_features.config.layers import (
-    DEFAULT_LAYERS,
-    Layers,
-    expand_all,
-    parse_layers,
-)
+from bert_features.config.layers import DEFAULT_LAYERS, Layers, expand_all, parse_layers
 from bert_features.config.outputs import OutputConfig, check_names_differ, resolve_auto
 from bert_features.config.poolings import AutoPooling, DenseModule, pooling_parts
 from bert_features.errors import ConfigError

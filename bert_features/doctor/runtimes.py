@@ -32,7 +32,7 @@ _LOG = re.compile(
     r"|^=== Source Location Trace|^\S+\.cc:\d+$"
 )
 _MAX_CHARACTERS = 300
-# The process ends itself when its time is over; what it has started may go on.
+# The process ends itself when its time is over; what it has started may continue.
 _GRACE_SECONDS = 2.0
 # Package -> the checks whose findings explain why its import fails, the likeliest first; and the
 # command if there are none.
@@ -89,10 +89,10 @@ class Runtimes:
 
     def devices(self, kind: str) -> dict[str, list[Mapping[str, Any]]]:
         """Runtime -> its devices of a kind, `tpu` or `gpu`; runtimes without any are left out."""
-        by_jax = self.jax.results.get("devices", {}).get("devices", [])
+        jax_devices = self.jax.results.get("devices", {}).get("devices", [])
         every = {
             "TensorFlow": self.tensorflow.results.get(kind, {}).get("devices", []),
-            "JAX": [device for device in by_jax if device["platform"] == kind],
+            "JAX": [device for device in jax_devices if device["platform"] == kind],
         }
         return {runtime: devices for runtime, devices in every.items() if devices}
 

@@ -75,7 +75,7 @@ def embed(
     prompt: str | None,
     named: dict[str, str | None],
 ) -> np.ndarray:
-    """The vectors of texts, or of a word in each, as those of a features file were made.
+    """The vectors of texts, or of a word in each, made as the vectors of a features file were.
 
     Args:
       file: the features file.
@@ -201,7 +201,7 @@ def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -
 
 
 def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
-    """Refuses an extractor whose features are not those of the file."""
+    """Refuses an extractor whose features differ from the features of the file."""
     made = {entry.name: entry.to_metadata() for entry in extractor.features()}
     (floats,) = as_floats([feature])
     if made.get(feature.name) != floats.to_metadata():

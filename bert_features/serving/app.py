@@ -18,12 +18,7 @@ from bert_features.config.features import ITEM_SIZES, SMALL_DTYPES
 from bert_features.errors import BertFeaturesError
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
-from bert_features.serving.failures import (
-    STATUSES,
-    TYPES,
-    RequestError,
-    internal_error,
-)
+from bert_features.serving.failures import STATUSES, TYPES, RequestError, internal_error
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE
 from bert_features.serving.page_files import page_routes
@@ -274,7 +269,7 @@ def _add_failures(app: FastAPI) -> None:
 
 def _explain(error: RequestValidationError) -> RequestError:
     """The first problem of a body in words of ours."""
-    # Of the forms that `input` may have, a list that holds a wrong value is the closest.
+    # A list that holds a wrong value is the closest form that `input` may have.
     problem = max(error.errors(), key=lambda problem: len(problem["loc"]))
     context = problem.get("ctx", {})
     if problem["type"] == "json_invalid":
