@@ -77,15 +77,8 @@ def embed(
 ) -> np.ndarray:
     """The vectors of texts, or of a word in each, made as the vectors of a features file were.
 
-    Args:
-      file: the features file.
-      feature: one of its features.
-      texts: the texts.
-      token: the word of each text whose vector is wanted, for a feature of words or tokens.
-      prompt: for a feature of whole texts a prompt, or its name; by default the checkpoint's
-        prompt `query`, else the file's own.
-      named: the `checkpoint`, if not the one that the file records, and its `config_file` and
-        `vocab_file`, if not beside the weights.
+    `token` and `prompt` are arguments of `nearest`; `named` has its `checkpoint`, `config_file` and
+    `vocab_file`.
 
     Returns:
       float64 [texts, D].

@@ -16,17 +16,8 @@ class Layers(OutputKind):
 
     name = "layers"
     settings = frozenset(
-        [
-            "layers",
-            "combine",
-            "weights",
-            "pooling",
-            "special_tokens",
-            "normalize",
-            "dim",
-            "dtype",
-            "calibration",
-        ]
+        {"layers", "combine", "weights", "pooling", "special_tokens", "normalize", "dim"}
+        | {"dtype", "calibration"}
     )
     levels = ("token", "word", "sequence")
     has_vectors = True
