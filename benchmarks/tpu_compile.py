@@ -36,7 +36,7 @@ from bert_features.tpu.compile import (
     prepare_process,
     program_text,
 )
-from bert_features.tpu.job import Job, plan_job
+from bert_features.tpu.job import ChipJob, plan_job
 from bert_features.tpu.report import Bounds
 
 prepare_process()
@@ -172,7 +172,7 @@ def batches_of(lengths: np.ndarray, shapes: BatchShapes) -> Counter[tuple[int, i
     return counts
 
 
-def costs_of(job: Job) -> dict[tuple[int, int], np.ndarray]:
+def costs_of(job: ChipJob) -> dict[tuple[int, int], np.ndarray]:
     """What a batch of each shape, (rows, length) on each chip, costs a chip.
 
     Prints a line for each shape.
@@ -200,7 +200,7 @@ def packing_table(chip: str) -> Iterator[str]:
     """Yields the lines of the table; figures are for each token of a text, on one chip."""
     settings = {"layers": [-1, -2, -3, -4], "combine": "sum", "max_seq_length": POSITIONS}
 
-    def plan(grid: str, packing: bool) -> Job:
+    def plan(grid: str, packing: bool) -> ChipJob:
         wanted = ExtractConfig.of(settings | {"packing": packing})
         return plan_job(wanted, f"{chip}:{grid}", architecture="bert-base")
 

@@ -15,7 +15,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
-    from bert_features.tpu.job import Job
+    from bert_features.tpu.job import ChipJob
     from bert_features.tpu.report import Bounds, ShapeReport
 
     _Bounded = tuple[ShapeReport, Bounds]
@@ -71,7 +71,7 @@ def compile(
     print(_as_json(job, bounded) if as_json else "\n".join(_table(job, bounded)))
 
 
-def _as_json(job: "Job", bounded: "list[_Bounded]") -> str:
+def _as_json(job: "ChipJob", bounded: "list[_Bounded]") -> str:
     shapes = []
     for report, bounds in bounded:
         figures = {
@@ -131,7 +131,7 @@ _LINES: dict[str, Callable[["ShapeReport", "Bounds"], str]] = {
 }
 
 
-def _table(job: "Job", bounded: "list[_Bounded]") -> list[str]:
+def _table(job: "ChipJob", bounded: "list[_Bounded]") -> list[str]:
     topology, chip = job.topology, job.topology.chip
     rows = [[name, *(line(*each) for each in bounded)] for name, line in _LINES.items()]
     head = ["shape on a chip", *(f"{report.rows} x {report.length}" for report, _ in bounded)]

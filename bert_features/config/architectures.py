@@ -47,7 +47,7 @@ class Architecture:
         return (OF_RELATIVES - self.values.keys()) | set(unread.split())
 
     def fixed_keys(self) -> dict[str, Any]:
-        """Key -> the only supported value, with those of every architecture."""
+        """Key -> the only supported value; the keys of `FIXED` are included."""
         neutral = self.neutral.split()
         return {key: only for key, only in FIXED.items() if key not in neutral} | dict(self.fixed)
 
@@ -55,7 +55,7 @@ class Architecture:
 # Keys of every family without effect on the numbers of an encoder, by the reason.
 _REASONS = {
     "training": "classifier_dropout classifier_dropout_prob gradient_checkpointing layerdrop",
-    "heads of other tasks; that of the masked-LM is compared with the word embeddings": """
+    "heads of other tasks; the masked-LM head is compared with the word embeddings": """
         finetuning_task id2label label2id num_labels _num_labels problem_type tie_word_embeddings
         tie_weights_ task_specific_params sbert_ce_default_activation_function sentence_transformers
         pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
@@ -96,7 +96,7 @@ def _roberta(model_class: str) -> Architecture:
     return Architecture(model_class, values=values)
 
 
-# Of the encoders with rotary positions and a gate whose norms come last.
+# Encoders with rotary positions and a gate whose norms come last.
 _POST_NORM = {"rope_divisor": 1.0, "gated": True, "attention_probs_dropout_prob": 0.0}
 # Read by `gated_values`; and the place of the families' own code, which this package restates.
 _ROTARY = "head_dim rope_parameters rope_scaling rope_theta auto_map"
@@ -268,12 +268,7 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     unsupported form.
     """
     model_type, architecture = _architecture(values, source)
-    for key, only in architecture.fixed_keys().items():
-        allowed = only if isinstance(only, tuple) else (only,)
-        if values.get(key) not in (None, *allowed):
-            raise CheckpointError(
-                f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
-            )
+    _check_fixed(values, architecture, source)
     names = architecture.keys
     checked = architecture.foreign(values) | names.keys() | architecture.fixed.keys()
     own = {key: values[old] for old, key in architecture.older.items() if old in values}
@@ -288,6 +283,15 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     if model_type == "ernie" and not values.get("use_task_id"):
         own["task_type_vocab_size"] = 0
     return own | gated_values(values, own, source) if "gated" in architecture.values else own
+
+
+def _check_fixed(values: Mapping[str, Any], architecture: Architecture, source: str) -> None:
+    for key, only in architecture.fixed_keys().items():
+        allowed = only if isinstance(only, tuple) else (only,)
+        if values.get(key) not in (None, *allowed):
+            raise CheckpointError(
+                f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
+            )
 
 
 def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:

@@ -120,7 +120,7 @@ class BertConfig(BaseModel):
     # Layer norms come before attention and feed-forward, except the very first, and one at the end.
     norm_first: bool = False
     gated: bool = False  # half of the feed-forward part is multiplied by the other half
-    # Of the masked-LM head: whether its dense layer has a bias in spite of has_biases, the word for
+    # The masked-LM head: whether its dense layer has a bias in spite of has_biases, the word for
     # its activation (None: the encoder's), whether logits have a bias.
     classifier_bias: bool = False
     classifier_activation: str | None = None

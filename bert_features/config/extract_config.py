@@ -46,7 +46,7 @@ from bert_features.errors import ConfigError
 
 # The formats of features files; `formats.FORMATS` has the module of each.
 FileFormat = Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"]
-# Of MiniLM on two CPU cores, minutes; of BERT-base on a TPU chip, seconds (docs/performance.md).
+# MiniLM on two CPU cores takes minutes, BERT-base on a TPU chip seconds (docs/performance.md).
 SHARD_EXAMPLES = 50_000
 
 # Fields that are the same there.
@@ -326,12 +326,6 @@ class ExtractConfig(Settings):
     def _settings_fit_together(self) -> Self:
         if self.batch_size is not None and self.batch_tokens is not None:
             raise ConfigError.naming("{batch_size} and {batch_tokens} are both set; leave one out")
-        beside = [name for name in SINGLE_OUTPUT if name in self.model_fields_set]
-        if self.outputs and beside:
-            settings = ", ".join(f"{{{name}}}" for name in beside)
-            raise ConfigError.naming(
-                settings + " and {outputs} are both set; set it in each output instead"
-            )
         if self.dedupe and not self.uniform_batches:
             raise ConfigError.naming(
                 "{dedupe} needs {uniform_batches}; leave {uniform_batches} out"
@@ -345,9 +339,19 @@ class ExtractConfig(Settings):
             raise ConfigError.naming("{cache} needs {dedupe}; leave {dedupe} out")
         if self.cache_gb is not None and self.cache is None:
             raise ConfigError.naming("{cache_gb} is a limit for {cache}; pass {cache} too")
+        return self
+
+    @model_validator(mode="after")
+    def _outputs_fit(self) -> Self:
+        beside = [name for name in SINGLE_OUTPUT if name in self.model_fields_set]
+        if self.outputs and beside:
+            settings = ", ".join(f"{{{name}}}" for name in beside)
+            raise ConfigError.naming(
+                settings + " and {outputs} are both set; set it in each output instead"
+            )
         check_names_differ(output_names(self.output_configs(), self.layers))
-        of_all = {*OF_ALL_OUTPUTS} if self.outputs else {"word_split"}
-        for name in idle_settings(dict(self)) & self.model_fields_set & of_all:
+        shared = {*OF_ALL_OUTPUTS} if self.outputs else {"word_split"}
+        for name in idle_settings(dict(self)) & self.model_fields_set & shared:
             raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
         return self
 

@@ -7,12 +7,12 @@ from bert_features.config.levels import LEVELS
 from bert_features.config.poolings import Module
 
 OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
-# Of vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
+# Vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
 SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
 # In bytes. The ids of pieces are int32.
 ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "binary": 1, "int32": 4}
 
-# Of each dimension the least value, then the largest; empty until they are known.
+# The least value of each dimension, then the largest of each; empty until they are known.
 Ranges = tuple[tuple[float, ...], ...]
 
 

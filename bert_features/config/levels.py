@@ -32,7 +32,7 @@ class LevelRow:
     fields: dict[str, str] = field(default_factory=dict)
 
     def count(self, units: Any) -> Any:
-        """Number of vectors of a text with so many units; a number or an array of numbers."""
+        """Number of vectors of a text with `units` units; a number or an array of numbers."""
         return units**self.axes
 
     def shape(self, width: int, units: Any) -> tuple[Any, ...]:

@@ -13,12 +13,8 @@ from bert_features.config.features import SMALL_DTYPES, OutputDtype
 from bert_features.config.features import Feature as Feature
 from bert_features.config.features import OutputSpec as OutputSpec
 from bert_features.config.kinds import KINDS
-from bert_features.config.layers import (
-    DEFAULT_LAYERS,
-    Layers,
-    expand_all,
-    parse_layers,
-)
+from bert_features.config.kinds.base import Context
+from bert_features.config.layers import DEFAULT_LAYERS, Layers, expand_all, parse_layers
 from bert_features.config.outputs import OutputConfig, check_names_differ, resolve_auto
 from bert_features.config.poolings import AutoPooling, DenseModule, pooling_parts
 from bert_features.errors import ConfigError
@@ -57,10 +53,11 @@ def plan_outputs(
         architecture without it, or two outputs have the same name, or names that differ only by
         case.
     """
+    entries = parse_layers(layers)
     specs = tuple(
         spec
         for output, modules in (resolve_auto(output, auto) for output in outputs)
-        for spec in KINDS[output.kind].specs(output, config, parse_layers(layers), dtype, modules)
+        for spec in KINDS[output.kind].specs(output, Context(config, entries, dtype, modules))
     )
     check_names_differ([spec.name for spec in specs])
     return specs
@@ -71,7 +68,7 @@ def output_names(
     layers: Sequence[int | str] = DEFAULT_LAYERS,
     num_layers: int = 2,
 ) -> list[str]:
-    """The names that `plan_outputs` gives the outputs; of `all` layers those of `num_layers`."""
+    """The names that `plan_outputs` gives the outputs; `all` layers are `num_layers`."""
     return [
         name
         for output, _ in map(resolve_auto, outputs)
@@ -88,8 +85,8 @@ def attention_tokens(
     count = len({output.states for output in outputs if KINDS[output.kind].needs == "attention"})
     if not count:
         return None
-    of_token = count * config.num_attention_heads * 4 * max_seq_length
-    return max(_MAX_ATTENTION_BYTES // of_token, max_seq_length)
+    token_bytes = count * config.num_attention_heads * 4 * max_seq_length
+    return max(_MAX_ATTENTION_BYTES // token_bytes, max_seq_length)
 
 
 def blocks_needed(outputs: Sequence[OutputSpec]) -> int:

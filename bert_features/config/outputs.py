@@ -151,7 +151,7 @@ OF_ALL_OUTPUTS = ("layers", "dtype", "word_split")
 
 
 def idle_settings(values: Mapping[str, Any]) -> set[str]:
-    """The settings among those of a run that change nothing, because of others of them."""
+    """The settings of a run that change nothing, because of other settings of the run."""
     outputs = [dict(output) for output in values.get("outputs") or ()]
     if not outputs:
         return {*unused(values)}

@@ -66,7 +66,7 @@ def wrong_pooling(pooling: str, level: Level) -> ConfigError:
 
 @dataclass(frozen=True)
 class DenseModule:
-    """A dense layer after the pooling; `path` is its folder below that of the checkpoint."""
+    """A dense layer after the pooling; `path` is its folder, relative to the checkpoint."""
 
     path: str
     inputs: int

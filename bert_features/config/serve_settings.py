@@ -20,7 +20,7 @@ _MAX_PORT = 65535
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PORT = re.compile(r":\d*$")
 _HOST = re.compile(r"\*|[\w.-]+|\[[0-9a-fA-F:.]+\]")
-# Of printable ASCII, which a header can hold (RFC 6750, section 2.1, allows fewer characters).
+# A header can hold printable ASCII (RFC 6750, section 2.1, allows fewer characters).
 _TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
 
 

@@ -14,11 +14,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import has_pooler
-from bert_features.checkpoints.tokenizer import (
-    checked_vocabulary,
-    resolve_vocabulary,
-    tokenizer_of,
-)
+from bert_features.checkpoints.tokenizer import checked_vocabulary, resolve_vocabulary, tokenizer_of
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import check_kinds
 from bert_features.config.layers import DEFAULT_LAYERS, Layers
@@ -49,6 +45,17 @@ RESERVED_NAMES: dict[Signature, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a user asks an export for, see `export_savedmodel`."""
+
+    signature: Signature
+    outputs: Outputs | None = None
+    layers: Layers | None = None
+    max_seq_length: int | None = None
+    do_lower_case: bool | None = None
+
+
 @dataclass(frozen=True)
 class ExportSource:
     """What an export is made of.
@@ -70,68 +77,51 @@ class ExportSource:
         return [] if self.tokenizer is None else self.tokenizer.frame.special_ids
 
 
-def check_source(
-    checkpoint: Checkpoint,
-    outputs: Outputs | None,
-    signature: Signature,
-    *,
-    layers: Layers | None,
-    max_seq_length: int | None,
-    do_lower_case: bool | None,
-) -> ExportSource:
-    """Puts together what an export is made of, and checks it.
-
-    The arguments are those of `export_savedmodel`, with the checkpoint found.
+def check_source(checkpoint: Checkpoint, wanted: Wanted) -> ExportSource:
+    """Puts together what an export of a checkpoint is made of, and checks it.
 
     Raises:
       CheckpointError: the vocabulary does not fit, or pooler weights are needed and missing.
       ConfigError: an output or the length does not fit the signature, or an export of text would
         have to change the texts.
     """
-    specs = wanted_outputs(outputs, layers, signature, checkpoint)
+    specs = _check_outputs(wanted, checkpoint)
     source = ExportSource(
         checkpoint,
         specs,
-        _tokenizer(checkpoint, do_lower_case, needed=signature == "text"),
-        check_length(max_seq_length, checkpoint, signature, outputs),
+        _tokenizer(checkpoint, wanted.do_lower_case, needed=wanted.signature == "text"),
+        _check_length(wanted, checkpoint),
         has_pooler(checkpoint),
     )
     lower_cases = source.tokenizer is not None and source.tokenizer.do_lower_case
-    if changes := check_text_changes(checkpoint, outputs, signature, lower_cases=lower_cases):
+    if changes := _check_text_changes(wanted, checkpoint, lower_cases=lower_cases):
         logger.warning(
             "%s: pooling 'auto' %s; the export takes ids, so do that before you tokenise",
             checkpoint.name,
             changes,
         )
     check_special_ids(specs, source.special_ids)
-    _check_pooler(source, signature)
+    _check_pooler(source, wanted.signature)
     return source
 
 
-def check_length(
-    max_seq_length: int | None,
-    checkpoint: Checkpoint,
-    signature: Signature,
-    outputs: Outputs | None,
-) -> int:
-    """The tokens of the longest row; refuses a length that does not fit.
+def _check_length(wanted: Wanted, checkpoint: Checkpoint) -> int:
+    """The tokens of the longest row; ConfigError: they do not fit checkpoint or signature.
 
-    By default it is that of sentence-transformers for `text` and pooling `auto`, else the number of
+    By default the length of sentence-transformers for `text` and pooling `auto`, else the number of
     positions.
-
-    Raises:
-      ConfigError: the length does not fit the checkpoint or the signature.
     """
-    positions = checkpoint.config.positions
+    positions, max_seq_length = checkpoint.config.positions, wanted.max_seq_length
     if max_seq_length is None:
-        own = auto_length(checkpoint, parse_outputs(outputs)) if signature == "text" else None
+        is_text = wanted.signature == "text"
+        own = auto_length(checkpoint, parse_outputs(wanted.outputs)) if is_text else None
         return positions if own is None else own
-    if signature != "text":
+    if wanted.signature != "text":
         raise ConfigError.naming(
             "{max_seq_length} is {received}, but an export of {kind} takes rows of any length; "
             "leave it out, or pass {signature:'text'}",
             received=max_seq_length,
-            kind=signature,
+            kind=wanted.signature,
         )
     if not MIN_SEQ_LENGTH <= max_seq_length <= positions:
         raise ConfigError.naming(
@@ -145,17 +135,15 @@ def check_length(
     return max_seq_length
 
 
-def check_text_changes(
-    checkpoint: Checkpoint, outputs: Outputs | None, signature: Signature, *, lower_cases: bool
-) -> str:
+def _check_text_changes(wanted: Wanted, checkpoint: Checkpoint, *, lower_cases: bool) -> str:
     """What pooling `auto` does to each text, for a message; empty without any changes.
 
     Raises ConfigError for an export of text, which cannot do it.
     """
     changes = auto_text_changes(
-        checkpoint, parse_outputs(outputs), tokenizer_lower_cases=lower_cases
+        checkpoint, parse_outputs(wanted.outputs), tokenizer_lower_cases=lower_cases
     ).describe()
-    if changes and signature == "text":
+    if changes and wanted.signature == "text":
         raise ConfigError.naming(
             "pooling 'auto' of {name} {changes}, which an export of text cannot do; choose another "
             "pooling, or pass {signature:'ids'}",
@@ -227,57 +215,52 @@ def check_target(to: Path, read: Iterable[Role], *, overwrite: bool) -> None:
 def check_before(
     to: Path,
     *,
-    signature: Signature,
     checkpoint: str,
-    outputs: Outputs | None = None,
-    layers: Layers | None = None,
-    max_seq_length: int | None = None,
     config_file: str | Path | None = None,
     vocab_file: str | Path | None = None,
     hidden_act: Any = None,
-    do_lower_case: bool | None = None,
     overwrite: bool = False,
+    **settings: Any,
 ) -> Checkpoint | str:
     """Refuses an export that needs no framework to be refused, with `export_savedmodel`'s errors.
+
+    The other settings are the fields of `Wanted`.
 
     Returns the checkpoint; its name if only TensorFlow can read it.
     """
     check_target(to, named_files(checkpoint, config_file, vocab_file), overwrite=overwrite)
-    parse_outputs(outputs)
+    wanted = Wanted(**settings)
+    parse_outputs(wanted.outputs)
     found = find_without_tensorflow(
         checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
     )
     if found is None:
         return checkpoint
     check_target(to, found.files(), overwrite=overwrite)
-    wanted_outputs(outputs, layers, signature, found)
-    check_length(max_seq_length, found, signature, outputs)
-    if signature == "text":
-        file, lower_cases = resolve_vocabulary(found, do_lower_case)
+    _check_outputs(wanted, found)
+    _check_length(wanted, found)
+    if wanted.signature == "text":
+        file, lower_cases = resolve_vocabulary(found, wanted.do_lower_case)
         _check_in_graph(found, file)
-        check_text_changes(found, outputs, signature, lower_cases=lower_cases)
+        _check_text_changes(wanted, found, lower_cases=lower_cases)
     return found
 
 
-def wanted_outputs(
-    outputs: Outputs | None,
-    layers: Layers | None,
-    signature: Signature,
-    checkpoint: Checkpoint,
-) -> tuple[OutputSpec, ...]:
+def _check_outputs(wanted: Wanted, checkpoint: Checkpoint) -> tuple[OutputSpec, ...]:
     """The outputs of an export, resolved; none for `ids` where none are asked for.
 
     Raises ConfigError if one is wrong or does not fit the architecture, or an export of this
     signature cannot have its level, its name or its pooling.
     """
-    if signature == "ids" and outputs is None and layers is None:
+    signature, layers = wanted.signature, wanted.layers
+    if signature == "ids" and wanted.outputs is None and layers is None:
         return ()
-    wanted = parse_outputs(outputs)
+    outputs = parse_outputs(wanted.outputs)
     specs = plan_outputs(
-        wanted,
+        outputs,
         checkpoint.config,
         layers=DEFAULT_LAYERS if layers is None else layers,
-        auto=auto_pooling(checkpoint, wanted),
+        auto=auto_pooling(checkpoint, outputs),
     )
     check_floats((output.dtype for output in specs), "an export")
     check_kinds(specs, "an export")

@@ -25,7 +25,7 @@ from bert_features.config.layers import Layers
 from bert_features.config.outputs import Outputs
 from bert_features.encoder.forms import check_backend
 from bert_features.errors import ConfigError
-from bert_features.export.checks import ExportSource, Signature, check_source, check_target
+from bert_features.export.checks import ExportSource, Signature, Wanted, check_source, check_target
 from bert_features.export.signatures import build_signatures
 from bert_features.files import replacing
 from bert_features.text.sentencepiece import SentencePieceTokenizer
@@ -70,7 +70,7 @@ def export_savedmodel(
       config_file: the config, if it is not beside the weights.
       vocab_file: the vocabulary, if it is not beside the weights.
       do_lower_case: whether to lower-case; by default what the checkpoint records.
-      hidden_act: the form of GELU; by default that of the checkpoint's family.
+      hidden_act: the form of GELU; by default the form of the checkpoint's family.
       overwrite: whether an existing SavedModel may be replaced.
 
     Returns:
@@ -94,14 +94,14 @@ def export_savedmodel(
         )
     to = Path(to)
     check_target(to, checkpoint.files(), overwrite=overwrite)
-    source = check_source(
-        checkpoint,
-        outputs,
-        signature,
+    wanted = Wanted(
+        signature=signature,
+        outputs=outputs,
         layers=layers,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
     )
+    source = check_source(checkpoint, wanted)
     _save(source, signature, to, overwrite=overwrite)
     return to
 

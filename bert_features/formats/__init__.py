@@ -9,8 +9,9 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
+from bert_features.config.extract_config import FileFormat
 from bert_features.config.features import SMALL_DTYPES
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location, check_target, locate
@@ -44,14 +45,7 @@ __all__ = [
 ]
 
 # The module of each format, which has a `Writer` and a `File`.
-FORMATS: dict[str, str] = {
-    "parquet": "bert_features.formats.parquet",
-    "arrow": "bert_features.formats.arrow",
-    "jsonl": "bert_features.formats.jsonl",
-    "npz": "bert_features.formats.npz",
-    "hdf5": "bert_features.formats.hdf5",
-    "tfrecord": "bert_features.formats.tfrecord",
-}
+FORMATS: dict[str, str] = {n: f"bert_features.formats.{n}" for n in get_args(FileFormat)}
 
 # Data types that each format can hold: Arrow, NumPy itself and HDF5 have no bfloat16.
 _DTYPES = ("float16", "float32", *SMALL_DTYPES)
@@ -143,7 +137,7 @@ def read_features(
     Args:
       path: the file to read; or the folder of a finished run, or the `_manifest.json` in it, which
         is read as one file (`FeatureFolder`). Such a folder may also be at an address.
-      format: a key of `FORMATS`; by default that of the path's suffix (`SUFFIXES`), or that of the
+      format: a key of `FORMATS`; by default the format of the path's suffix (`SUFFIXES`), or of the
         folder's files.
       verify: whether to read the whole file at once and compare its checksums
         (`FeatureFile.verify`). A warning names what has none.
@@ -200,17 +194,17 @@ def _open_folder(path: Location, format: str | None) -> FeatureFolder:
 
 
 def output_format(path: str | Path, format: str | None = None) -> str:
-    """The format to write `path` in: `format`, else that of the suffix.
+    """The format to write `path` in: `format`, else the format of the suffix.
 
-    Raises OutputError if the suffix is that of another format, or of none and `format` is None.
+    Raises OutputError if the suffix belongs to another format, or to none and `format` is None.
     """
     if format is None:
         return _format_of(Path(path), _OTHER_OUTPUT)
-    by_suffix = SUFFIXES.get(Path(path).suffix.lower())
-    if by_suffix not in (None, format):
+    suffix_format = SUFFIXES.get(Path(path).suffix.lower())
+    if suffix_format not in (None, format):
         raise OutputError(
-            f"{path} has the suffix of {by_suffix}, but the format is {format}; change the suffix "
-            "or leave the format out"
+            f"{path} has the suffix of {suffix_format}, but the format is {format}; change the "
+            "suffix or leave the format out"
         )
     return format
 

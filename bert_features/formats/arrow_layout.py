@@ -77,7 +77,7 @@ def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
 
     Raises ValueError if two columns of a level differ in the number of entries of an example.
     """
-    of_feature = {feature.name: feature for feature in features}
+    by_name = {feature.name: feature for feature in features}
     levels = level_of_columns(features)
     columns: dict[str, Any] = {}
     for name in table.column_names:
@@ -87,8 +87,8 @@ def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
             splits = splits_of(array)
             if not np.array_equal(columns.setdefault(LEVELS[level].splits, splits), splits):
                 raise ValueError(f"{name} differs from other columns in its number of entries")
-        if name in of_feature:
-            columns[name] = values_of(array, of_feature[name])
+        if name in by_name:
+            columns[name] = values_of(array, by_name[name])
         else:
             flat = array if level is None else array.flatten()
             key = "unique_ids" if name == "unique_id" else name

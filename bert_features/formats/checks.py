@@ -10,7 +10,7 @@ from bert_features.formats.columns import RESERVED_NAMES, Column
 
 
 def check_name(name: str, error: type[BertFeaturesError] = OutputError) -> None:
-    """Refuses a name that cannot be that of a column; `error` is the class to raise.
+    """Refuses a name that no column can have; `error` is the class to raise.
 
     Case does not count: DuckDB and Spark ignore it in names of columns.
     """

@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 def levels_of(features: Sequence[Feature]) -> list[str]:
-    """The levels with splits that at least one feature has; pairs have those of their unit too."""
+    """The levels with splits that at least one feature has, and the units' levels of pairs."""
     wanted = {level for feature in features for level in (feature.level, feature.unit)}
     return [level for level, row in LEVELS.items() if row.splits and level in wanted]
 
@@ -135,7 +135,7 @@ def cumulate_bytes(
 ) -> np.ndarray:
     """Bytes of feature values before each of N examples, int64 [N + 1], from 0.
 
-    The splits are those of each level, int64 [N + 1], which may begin at any number.
+    The splits of each level, int64 [N + 1], may begin at any number.
     """
     total = np.zeros(examples + 1, np.int64)
     for feature in features:

@@ -40,7 +40,7 @@ class FeatureFolder(FeatureFile):
     its own checksums.
 
     Attributes:
-      metadata: that of the first shard.
+      metadata: metadata of the first shard.
       features: the features of each record, in order; the same in all shards.
       id_type: whether ids are `int` or `str`.
 

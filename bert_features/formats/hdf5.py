@@ -1,12 +1,7 @@
 """HDF5: flat columns, which grow with each batch.
 
-Datasets: `unique_ids` [N], int64 or text; with token features `row_splits` int64 [N + 1], `tokens`
-text [T] and `token_ids` int32 [T]; with word features `word_splits` int64 [N + 1], `words` text [W]
-and `word_starts`, `word_ends`, `word_type_ids`, `word_num_pieces` int32 [W]; one float dataset
-[T, D], [W, D] or [N, D] per feature of tokens, words or the sequence, and of attention [P, D], with
-`token_pair_splits` or `word_pair_splits`, see `npz`; and the scalar text `metadata`, JSON. Text is
-UTF-8 of any length. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
-word_splits[i]:word_splits[i + 1].
+Datasets have the names, types and shapes of the arrays that `npz` lists; `metadata` is a scalar.
+Text is UTF-8 of any length.
 
 HDF5 compares the Fletcher-32 of each chunk as it reads it. That does not cover texts, which lie
 outside the chunks.

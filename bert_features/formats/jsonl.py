@@ -147,12 +147,12 @@ def _items(rows: Rows, level: LevelRow, features: list[Feature]) -> str:
     keys = level.fields.values()
     cells: Any = list(zip(*(rows.columns[name].tolist() for name in level.fields), strict=True))
     count = int(rows.splits[-1])
-    of_rows = _layers(features, rows.features) if features else [""] * count
+    row_layers = _layers(features, rows.features) if features else [""] * count
     return ", ".join(
         "{"
         + "".join(f'"{key}": {json.dumps(cell)}, ' for key, cell in zip(keys, row, strict=True))
         + f'"layers": [{layers}]}}'
-        for row, layers in zip(cells or [()] * count, of_rows, strict=True)
+        for row, layers in zip(cells or [()] * count, row_layers, strict=True)
     )
 
 

@@ -1,7 +1,7 @@
 """The manifest of a features folder: what its shards are, and which of them are finished.
 
 A features folder has one features file for each shard of a run, and `_manifest.json`, written
-before the first shard. While the run goes on, the record of each finished shard is a file of its
+before the first shard. While the run continues, the record of each finished shard is a file of its
 own in the hidden folder `.finished`; so finishing a shard costs the same in a folder of ten and of
 ten thousand. When all are finished, their records move into the manifest.
 """
@@ -109,7 +109,7 @@ class FinishedEntry(_Entry):
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
 class Manifest:
-    """What a features folder holds, or will hold; the fields are those of `_manifest.json`.
+    """What a features folder holds, or will hold; the fields are the keys of `_manifest.json`.
 
     Attributes:
       suffix: the suffix of their names.
@@ -255,7 +255,7 @@ def _read_record(path: Location, texts: Iterator[bytes]) -> FinishedEntry:
 
 
 def is_beginning(text: bytes) -> bool:
-    """Whether the first bytes of a file may be those of a manifest."""
+    """Whether a manifest may begin with these bytes."""
     return b'"manifest_version"' in text
 
 

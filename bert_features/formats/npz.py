@@ -56,7 +56,7 @@ class Writer(ColumnWriter):
             for i, name in enumerate(self._columns)
             if name != self._first
         }
-        # Of texts, whose final width is not known yet.
+        # The final width of texts is not known yet.
         self._dtypes = {
             name: np.dtype("<U1" if column.dtype == TEXT else column.dtype)
             for name, column in self._columns.items()

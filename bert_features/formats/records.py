@@ -53,13 +53,13 @@ class Rows(ShortRepr):
 
     Attributes:
       splits: int64 [N + 1]; the entries of example i lie at splits[i]:splits[i + 1].
-      columns: name -> [T], text as str of dtype object. Of tokens: `tokens` and `token_ids` int32
+      columns: name -> [T], text as str of dtype object. For tokens: `tokens` and `token_ids` int32
         (not from JSON lines, which have none).
-        Of words: `words`, as in the input; `word_starts` and `word_ends` int32, the first character
-        of each word in its text and the position after its last one, -1 where the input is a list
-        of words; `word_type_ids` int32, 1 for the words of text_b; and `word_num_pieces` int32, the
-        pieces that the vector was made from. With 0 the vector is zero: cleaning removed the word,
-        or truncation cut it off.
+        For words: `words`, as in the input; `word_starts` and `word_ends` int32, the first
+        character of each word in its text and the position after its last one, -1 where the input
+        is a list of words; `word_type_ids` int32, 1 for the words of text_b; and `word_num_pieces`
+        int32, the pieces that the vector was made from. With 0 the vector is zero: cleaning removed
+        the word, or truncation cut it off.
       features: the features of the level, whose names are free in memory: name -> [T, D].
     """
 

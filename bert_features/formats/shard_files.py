@@ -14,7 +14,7 @@ from bert_features.formats.sidecar import sidecar_name, sidecar_path
 def find_damaged(manifest: Manifest, finished: Mapping[int, FinishedEntry]) -> set[int]:
     """The shards that are missing, or whose bytes are not those that were written.
 
-    Only those of `finished` are looked at. Raises OutputError if a server cannot be asked.
+    Only the shards in `finished` are checked. Raises OutputError if a server cannot be asked.
     """
     return _find(check_file, manifest, finished)
 
@@ -64,7 +64,7 @@ def check_sizes(store: Store, name: str, entry: FinishedEntry) -> None:
 
 
 def check_file(store: Store, name: str, entry: FinishedEntry) -> None:
-    """Refuses a shard whose bytes, or those of its sidecar, are not those that were written."""
+    """Refuses a shard if its bytes, or its sidecar's, are not what was written."""
     check_sizes(store, name, entry)
     for part, crc32c in checksums_of(store, name, entry).items():
         with _reading(store, part), store.fetched(part) as path:

@@ -49,10 +49,10 @@ def sidecar_path(path: Path) -> Path:
 
     For a symbolic link: beside the link if it is there, else beside the file.
     """
-    beside, of_file = (
+    beside, behind_link = (
         place.with_name(sidecar_name(place.name)) for place in (path, real_target(path))
     )
-    return beside if os.path.exists(beside) else of_file  # noqa: PTH110 - may be too long a name
+    return beside if os.path.exists(beside) else behind_link  # noqa: PTH110 - may be too long a name
 
 
 class Sidecar(NamedTuple):
@@ -88,8 +88,8 @@ def read(path: Path) -> Sidecar | None:
 def make(content: dict[str, Any], written: ChecksummedFile, at: Path) -> bytes:
     """The bytes of the sidecar of a features file; `content` is its `Sidecar.metadata`."""
     written.flush()
-    of_file = _ends(at) | {"crc32c": as_hex(written.crc)}
-    return json.dumps(content | {_FILE: of_file}, indent=2).encode() + b"\n"
+    facts = _ends(at) | {"crc32c": as_hex(written.crc)}
+    return json.dumps(content | {_FILE: facts}, indent=2).encode() + b"\n"
 
 
 def orphans(targets: list[Path]) -> list[Path]:

@@ -140,10 +140,11 @@ def frame(serialized: bytes) -> bytes:
 
 def check_frame(framed: bytes) -> bytes:
     """The serialized example inside its frame; raises ValueError if a checksum is wrong."""
-    length, of_length = LENGTH.unpack_from(framed)
+    length, length_checksum = LENGTH.unpack_from(framed)
     data = framed[LENGTH.size : LENGTH.size + length]
-    (of_data,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
-    if (masked_checksum(framed[:8]), masked_checksum(data)) != (of_length, of_data):
+    (data_checksum,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
+    found = masked_checksum(framed[:8]), masked_checksum(data)
+    if found != (length_checksum, data_checksum):
         raise ValueError("the checksum of a record does not match its bytes")
     return data
 

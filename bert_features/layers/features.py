@@ -157,7 +157,7 @@ class BertFeatures(keras.layers.Layer):
           outputs: see the class.
           config_file: the config, if it is not beside the weights.
           vocab_file: the vocabulary, if it is not beside the weights.
-          hidden_act: the form of GELU; by default that of the checkpoint's family.
+          hidden_act: the form of GELU; by default the form of the checkpoint's family.
           **settings: further arguments of the class: layers, trainable, use_dropout, dtype, name.
 
         Raises:

@@ -125,11 +125,11 @@ def nearest(
         texts = _check_texts(queries)
         vectors = embed(file, chosen, texts, token=token, prompt=prompt, named=named)
     options: dict[str, Any] = {"top": top, "similarity": similarity}
-    of_bits = chosen.dtype == "binary"
-    search = HammingSearch(vectors, chosen, **options) if of_bits else Search(vectors, **options)
+    has_bits = chosen.dtype == "binary"
+    search = HammingSearch(vectors, chosen, **options) if has_bits else Search(vectors, **options)
     if index is None:
         for values, *places in blocks(file, chosen):
-            search.add(values if of_bits else restore(values, chosen), *places)
+            search.add(values if has_bits else restore(values, chosen), *places)
         _warn(search.counts)
         hits = search.hits()
     else:
@@ -245,7 +245,7 @@ def find_texts(
 ) -> dict[int | str, str]:
     """The texts of some ids.
 
-    The inputs are those of the extraction, in their order. They are read one example at a time,
+    The inputs must be the inputs of the extraction, in order. They are read one example at a time,
     with the settings that the features file records. Raises InputError if one cannot be read, or
     the texts are others; ConfigError if a setting has no meaning for it.
     """

@@ -75,17 +75,10 @@ def embed(
     prompt: str | None,
     named: dict[str, str | None],
 ) -> np.ndarray:
-    """The vectors of texts, or of a word in each, as those of a features file were made.
+    """The vectors of texts, or of a word in each, made as the vectors of a features file were.
 
-    Args:
-      file: the features file.
-      feature: one of its features.
-      texts: the texts.
-      token: the word of each text whose vector is wanted, for a feature of words or tokens.
-      prompt: for a feature of whole texts a prompt, or its name; by default the checkpoint's
-        prompt `query`, else the file's own.
-      named: the `checkpoint`, if not the one that the file records, and its `config_file` and
-        `vocab_file`, if not beside the weights.
+    `token` and `prompt` are arguments of `nearest`; `named` has its `checkpoint`, `config_file` and
+    `vocab_file`.
 
     Returns:
       float64 [texts, D].
@@ -201,7 +194,7 @@ def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -
 
 
 def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
-    """Refuses an extractor whose features are not those of the file."""
+    """Refuses an extractor whose features differ from the features of the file."""
     made = {entry.name: entry.to_metadata() for entry in extractor.features()}
     (floats,) = as_floats([feature])
     if made.get(feature.name) != floats.to_metadata():

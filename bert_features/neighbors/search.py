@@ -1,7 +1,7 @@
 """The vectors nearest to some queries: exact, a block at a time.
 
 Each block is compared in float32, which is fast. What may be among the nearest within the rounding
-error of float32 is compared again in float64, which decides. So the result is that of float64, and
+error of float32 is compared again in float64, which decides. So the result is exact in float64, and
 equal vectors have equal similarities wherever they lie.
 
 Vectors of bits have a search of their own, first by Hamming distance, then by float queries.
@@ -210,7 +210,7 @@ class HammingSearch:
         self._queries, self._feature = np.packbits(queries > 0, axis=1), feature
         self._most = max(top, _CANDIDATES)
         none, bits = np.empty(0, np.int64), np.empty((0, self._queries.shape[1]), np.uint8)
-        # Of each query: distances [C], bits [C, E], records [C] and positions [C], as in the file.
+        # For each query: distances [C], bits [C, E], records [C] and positions [C], as in the file.
         self._found: list[Sequence[np.ndarray]] = [(none, bits, none, none) for _ in queries]
         self.counts = Counter[str]()
 

@@ -30,8 +30,8 @@ class RunConfig:
 
     Attributes:
       device: `auto` takes TPU, GPU or CPU, in that order.
-      runtime: `auto` takes that of Keras' backend, see `machine.selection`. A model_fn of your own
-        needs `tensorflow`, and gets it by `auto`.
+      runtime: `auto` takes the runtime of Keras' backend, see `machine.selection`. A model_fn of
+        your own needs `tensorflow`, and gets it by `auto`.
       model_dir: a folder whose latest checkpoint holds the variables of a model_fn of your own; if
         it has none, the model_fn's own values count.
     """
@@ -54,7 +54,7 @@ class Estimator:
         hold `batch_size`, or what `TextInputFn` takes, if the input_fn needs it.
       params: further entries of the `params` that the input_fn and the model_fn receive.
       runtime: the runtime, if started already; then the device of `config` is not used.
-      model_dir: overrides that of `config`.
+      model_dir: overrides `config.model_dir`.
 
     Attributes:
       devices: the devices it runs on.
@@ -152,7 +152,7 @@ class Estimator:
                 yield {name: values[row] for name, values in predictions.items()}
 
     def _compiled_for(self, source: Any, checkpoint_path: str | None) -> "_Compiled":
-        """The step for a source of batches; that of the last call if it serves again."""
+        """The step for a source of batches; the step of the last call if it fits."""
         if isinstance(self._model_fn, ModelFn):
             if checkpoint_path is not None:
                 raise ConfigError(

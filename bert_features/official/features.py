@@ -1,4 +1,4 @@
-"""InputFeatures: the ids, mask and segments of one example, as Python objects.
+"""InputFeatures: the ids, mask and token types of one example, as Python objects.
 
 The streaming pipeline (`batches.input_fn`) does the same with arrays. This is the form for small
 inputs and for code written for the official script.

@@ -241,7 +241,7 @@ def _initial(built: _Built, names: Sequence[str]) -> list[np.ndarray]:
         )
     compute = tf.function(lambda: _computed(built.graph, initial, []), autograph=False)
     with tf.device("CPU:0"):
-        # Not a call: TensorFlow counts those of functions that are made again and again, and warns.
+        # Not a call: TensorFlow counts calls of functions that are made again and again, and warns.
         computed = compute.get_concrete_function()()
     return [computed[name].numpy() for name in names]
 

@@ -102,7 +102,7 @@ class BertModel:
       scope: the scope of the variables; by default `bert`.
 
     Raises:
-      CheckpointError: the config is not that of a BERT encoder.
+      CheckpointError: the config does not describe a BERT encoder.
       ConfigError: `is_training` is true; it is called outside of a graph; the config is that of
         another architecture; or Keras runs on another backend than TensorFlow.
       ValueError: `input_ids` is not [B, S], or its rows are longer than the position embeddings.

@@ -2,7 +2,7 @@
 
     from bert_features.official import tf1 as tf
 
-The names are those of `tf.compat.v1`, where TensorFlow keeps them: `tf.flags`, `tf.app`,
+The names come from `tf.compat.v1`, where TensorFlow keeps them: `tf.flags`, `tf.app`,
 `tf.gfile`, `tf.logging`, `tf.get_variable`, `tf.train.init_from_checkpoint`, … TensorFlow has
 dropped `tf.contrib` and `tf.estimator`. What programs for features from BERT use of them is here;
 any other dropped name is an AttributeError.

@@ -140,7 +140,7 @@ def _read_pieces(vocab_file: str | Path) -> list[str]:
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
-    """Compares the casing with that of Google's published name in the path of a checkpoint.
+    """Compares the casing with the casing of Google's published name in a checkpoint's path.
 
     Raises:
       ValueError: they differ.
@@ -179,12 +179,12 @@ def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> lis
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
-    """The id of each piece; errors are those of `convert_by_vocab`."""
+    """The id of each piece; errors as `convert_by_vocab`."""
     return convert_by_vocab(vocab, tokens)
 
 
 def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
-    """The piece of each id; errors are those of `convert_by_vocab`."""
+    """The piece of each id; errors as `convert_by_vocab`."""
     return convert_by_vocab(inv_vocab, ids)
 
 

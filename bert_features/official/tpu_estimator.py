@@ -89,11 +89,11 @@ class TPUEstimator(Estimator):
 
     Args:
       model_fn: a model_fn, see `Estimator`.
-      model_dir: a folder whose latest checkpoint holds the variables; overrides that of `config`.
+      model_dir: a folder whose latest checkpoint holds the variables; overrides `config.model_dir`.
       config: a `tf.contrib.tpu.RunConfig`, or one of this package.
       params: further entries of `params`.
-      use_tpu: whether to take a TPU if one is here, rather than a GPU or the CPU. The numbers are
-        those of float32 on each.
+      use_tpu: whether to take a TPU if one is here, rather than a GPU or the CPU. Each computes
+        in float32.
       train_batch_size: not used.
       eval_batch_size: not used.
       predict_batch_size: rows of each batch, over all devices together.

@@ -21,7 +21,7 @@ from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, layer_name
 from bert_features.readers.input_example import InputExample
 
-# Of small maps: the size of each, and the smallest cells that have room for labels.
+# The size of each small map, and the smallest cells that have room for labels.
 _SIDE, _LABELLED, _MAX_CELL = 150, 9, 24
 _COLUMNS = (6, 5, 4, 3, 2)
 # By the square root: most values are small.
@@ -30,7 +30,7 @@ _SCALE = alt.Scale(type="pow", exponent=0.5, domain=[0, 1], scheme="viridis")
 
 @dataclass(frozen=True)
 class Attention(Chart):
-    """The attention of heads, from the tokens of the rows to those of the columns.
+    """The attention of heads, from the tokens of the rows to the tokens of the columns.
 
     Attributes:
       labels: S tokens or words.
@@ -48,23 +48,18 @@ class Attention(Chart):
     layers: tuple[Layer, ...]
     level: str
 
-    @property
-    def caption(self) -> str:
-        """What was drawn, in one line."""
-        layers = ", ".join(map(layer_name, self.layers))
+    def describe(self) -> tuple[str, str]:
+        """What was drawn, in one line; and the title of a page."""
+        layers, count = ", ".join(map(layer_name, self.layers)), len(self.labels)
         heads = self.heads[0] if len(self.heads) == 1 else f"{len(self.heads)} heads"
-        return f"{len(self.labels)} x {len(self.labels)} {self.level}s, {heads}, {layers}"
-
-    @property
-    def title(self) -> str:
-        """The title of a page."""
-        return f"Attention between {self.level}s: {self.model}"
+        caption = f"{count} x {count} {self.level}s, {heads}, {layers}"
+        return caption, f"Attention between {self.level}s: {self.model}"
 
     @property
     def _heat_map(self) -> HeatMap:
         labels = [clip(label) for label in self.labels]
         names = (f"{layer_name(layer)}, {head}" for layer in self.weights for head in self.heads)
-        matrices = (matrix for of_layer in self.weights.values() for matrix in of_layer)
+        matrices = (matrix for heads in self.weights.values() for matrix in heads)
         return HeatMap(
             *(labels, labels, self.labels, self.labels),
             dict(zip(names, matrices, strict=True)),

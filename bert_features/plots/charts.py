@@ -26,15 +26,19 @@ _UNITS_PER_INCH = 96  # a unit of a specification is a pixel of CSS
 class Chart(ABC):
     """Something to draw, computed already."""
 
-    @property
     @abstractmethod
-    def caption(self) -> str:
-        """What it shows, in one line."""
+    def describe(self) -> tuple[str, str]:
+        """What it shows, in one line; and the title of a page."""
 
     @property
-    @abstractmethod
+    def caption(self) -> str:
+        """What it shows, in one line."""
+        return self.describe()[0]
+
+    @property
     def title(self) -> str:
         """The title of a page."""
+        return self.describe()[1]
 
     @abstractmethod
     def data(self) -> "dict[str, list[dict[str, Any]]]":
@@ -42,7 +46,7 @@ class Chart(ABC):
 
     @abstractmethod
     def draw(self, *, interactive: bool) -> "alt.TopLevelMixin":
-        """The drawing: a picture, or that of a page, where a slider goes through the layers."""
+        """The drawing for a picture, or for a page, where a slider goes through the layers."""
 
     def table(self) -> list[list[str]]:
         """Rows of a table below the drawing of a page, the head first; empty for none."""

@@ -1,4 +1,4 @@
-"""The look of charts: sizes, colours and titles; and sliders, as that through the layers.
+"""The look of charts: sizes, colours and titles; and sliders, such as the one for layers.
 
 Lengths are pixels of CSS, 1/96 inch.
 """

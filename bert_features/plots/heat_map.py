@@ -28,7 +28,7 @@ class HeatMap:
       cosines: by layer, K matrices, float32 [R, C].
       layer: the layer that is shown first.
       borders: positions at which a line divides rows and columns.
-      titles: of the axis of rows and that of columns.
+      titles: titles of the axes of rows and columns.
       value: the name of the values.
       scale: the colours of the values; by default from the lowest cosine to 1.
       shown: an expression for the number of the matrix that is shown.

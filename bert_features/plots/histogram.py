@@ -40,16 +40,11 @@ class Histogram(Chart):
     values: np.ndarray
     layer: Layer | None = None
 
-    @property
-    def caption(self) -> str:
-        """What was drawn, in one line."""
+    def describe(self) -> tuple[str, str]:
+        """What was drawn, in one line; and the title of a page."""
         shown = "all layers" if self.layer is None else layer_name(self.layer)
-        return f"{self.values.shape[1]} values of the token {self.token!r}, {shown}"
-
-    @property
-    def title(self) -> str:
-        """The title of a page."""
-        return f"Values of the token “{self.token}”: {self.model}"
+        caption = f"{self.values.shape[1]} values of the token {self.token!r}, {shown}"
+        return caption, f"Values of the token “{self.token}”: {self.model}"
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The bars: the number of a layer, the bounds of a bin and how many values it has."""

@@ -37,7 +37,7 @@ class Model:
     """A checkpoint, and the settings to run it with.
 
     Attributes:
-      settings: the settings of the user; those of outputs are not used.
+      settings: the settings of the user; the settings of outputs are not used.
       checkpoint: the checkpoint; its weights are read by `extract`.
     """
 
@@ -114,7 +114,7 @@ def layer_place(layer: Layer) -> int:
 
 
 def output_of(layer: Layer, level: str, pooling: str | None = None) -> OutputConfig:
-    """The output of one layer; its name is that of `output_name`."""
+    """The output of one layer, with the name that `output_name` gives."""
     settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
     name = output_name(layer, pooling)
     return OutputConfig.of({"name": name, "layers": [layer], "level": level, **settings})

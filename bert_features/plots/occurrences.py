@@ -63,7 +63,7 @@ def find_occurrences(
     labels: Sequence[str] | None,
     source: str,
 ) -> tuple[list[Occurrence], Mapping[Layer, np.ndarray]]:
-    """The occurrences of a word, those of one label together, and their vectors.
+    """The occurrences of a word, grouped by label, and their vectors.
 
     Texts without the word, and copies of a text with the same label, are left out; log lines name
     them. If the model is uncased, so is the comparison.
@@ -75,17 +75,7 @@ def find_occurrences(
       InputError: there are fewer than two, or too many for a heat map.
     """
     wanted = _folded(model, word)
-    _refuse_pairs(examples, source)
-    # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
-    pattern = _pattern(wanted, model.settings.word_split)
-    with_word = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
-    # A copy would be a pair of cosine 1, which says nothing about the word.
-    first = {(examples[i].text_a, labels and labels[i]): i for i in reversed(with_word)}
-    numbers = sorted(first.values())
-    copies = set(with_word).difference(numbers)
-    if copies:
-        named = _listed([i + 1 for i in sorted(copies)])
-        logger.warning("repeated texts of %s count once; left out: %s", source, named)
+    numbers, copies = _texts_with(model, wanted, examples, labels, source)
     if len(numbers) > MAX_ROWS:
         raise _too_many(word, len(numbers), source)
     layers = model.layers()
@@ -106,6 +96,31 @@ def find_occurrences(
         layer: np.stack([record.features[name][place] for _, record, place in found])
         for layer, name in names.items()
     }
+
+
+def _texts_with(
+    model: Model,
+    wanted: str,
+    examples: Sequence[InputExample],
+    labels: Sequence[str] | None,
+    source: str,
+) -> tuple[list[int], set[int]]:
+    """The places of the texts that may have the word, and the places of their copies."""
+    for number, example in enumerate(examples, start=1):
+        if example.text_b is not None:
+            raise InputError(
+                f"text {number} of {source} is a pair; a word is compared in single texts"
+            )
+    # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
+    pattern = _pattern(wanted, model.settings.word_split)
+    matches = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
+    # A copy would be a pair of cosine 1, which says nothing about the word.
+    first = {(examples[i].text_a, labels and labels[i]): i for i in reversed(matches)}
+    copies = set(matches).difference(first.values())
+    if copies:
+        named = _listed([i + 1 for i in sorted(copies)])
+        logger.warning("repeated texts of %s count once; left out: %s", source, named)
+    return sorted(first.values()), copies
 
 
 def _pattern(wanted: str, word_split: str) -> re.Pattern[str]:
@@ -131,21 +146,13 @@ def _places(model: Model, record: "FeatureRecord", wanted: str) -> Iterator[tupl
             yield place, int(spans.starts[place]), int(spans.ends[place])
 
 
-def _refuse_pairs(examples: Sequence[InputExample], source: str) -> None:
-    for number, example in enumerate(examples, start=1):
-        if example.text_b is not None:
-            raise InputError(
-                f"text {number} of {source} is a pair; a word is compared in single texts"
-            )
-
-
 def _folded(model: Model, text: str) -> str:
     return text.casefold() if model.is_uncased else text
 
 
 def _check(word: str, occurrences: Sequence[Occurrence], texts: Sequence[int], source: str) -> None:
-    with_word = {occurrence.number for occurrence in occurrences}
-    without = [number for number in texts if number not in with_word]
+    numbers = {occurrence.number for occurrence in occurrences}
+    without = [number for number in texts if number not in numbers]
     if not occurrences:
         raise InputError(
             f"the word {word!r} is not in {source}, texts 1 to {texts[-1]}; words are split as "

@@ -46,21 +46,14 @@ class Probe(Chart):
     metric: str
     recommendation: Recommendation
 
-    @property
-    def caption(self) -> str:
-        """What was drawn, in one line."""
-        return f"{len(self.scores)} scores of {self._about}"
-
-    @property
-    def _about(self) -> str:
-        folds = len(self.scores[0].folds)
-        count = sum(self.classes.values())
-        return f"{count:,} texts, {len(self.classes)} classes, {folds} folds"
-
-    @property
-    def title(self) -> str:
-        """The title of a page, and of the drawing."""
-        return f"A linear classifier on each layer: {self._about}"
+    def describe(self) -> tuple[str, str]:
+        """What was drawn, in one line; and the title of a page and of the drawing."""
+        texts, folds = sum(self.classes.values()), len(self.scores[0].folds)
+        about = f"{texts:,} texts, {len(self.classes)} classes, {folds} folds"
+        return (
+            f"{len(self.scores)} scores of {about}",
+            f"A linear classifier on each layer: {about}",
+        )
 
     def table(self) -> list[list[str]]:
         """Rows of layer, pooling, score and standard error, after a head."""

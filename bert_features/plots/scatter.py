@@ -50,16 +50,11 @@ class Scatter(Chart):
         """The labels, each once; a single empty one if there are none."""
         return list(self.labelled.counts()) or [""]
 
-    @property
-    def caption(self) -> str:
-        """What was drawn, in one line."""
+    def describe(self) -> tuple[str, str]:
+        """What was drawn, in one line; and the title of a page and of the drawing."""
+        texts = f"{len(self.labelled.examples)} texts"
         classes = f" of {len(self.classes)} classes" if self.labelled.labels else ""
-        return f"{len(self.labelled.examples)} texts{classes}"
-
-    @property
-    def title(self) -> str:
-        """The title of a page, and of the drawing."""
-        return f"{len(self.labelled.examples)} texts by layer, pooling and projection"
+        return texts + classes, f"{texts} by layer, pooling and projection"
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The points of all panels; a panel without points has a row that says why."""

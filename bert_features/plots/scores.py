@@ -80,8 +80,8 @@ def cross_validate(
     for layer, pooling in each_on_one_thread("scores", vectors, report):
         values = vectors[layer, pooling]
         with _logged_convergence(layer, pooling):
-            of_folds = cross_val_score(classifier, values, list(labels), cv=split, scoring=metric)
-        scores.append(Score(layer, pooling, of_folds))
+            found = cross_val_score(classifier, values, list(labels), cv=split, scoring=metric)
+        scores.append(Score(layer, pooling, found))
     return scores
 
 
@@ -144,7 +144,7 @@ def recommend(scores: Sequence[Score], chance: float, metric: str) -> Recommenda
 
     The scores are in order: by layer from the lowest, and by pooling from the simplest.
     """
-    # Of equal scores the first, the simplest; sums of folds differ in their last digits.
+    # The first of equal scores is the simplest; sums of folds differ in their last digits.
     best = max(scores, key=lambda score: round(score.mean, 9))
     level = f"{METRICS[metric]}, chance level {chance:.3f}"
     if best.mean <= chance or not differ(best.folds, chance):

@@ -30,7 +30,7 @@ class TokenSimilarity(Chart):
       columns: U tokens.
       cosines: by layer, float32 [T, U].
       layer: the layer that a picture shows; a report begins with it.
-      texts: the text of the rows, and that of the columns.
+      texts: the text of the rows, and the text of the columns.
     """
 
     model: str
@@ -40,15 +40,10 @@ class TokenSimilarity(Chart):
     layer: Layer
     texts: tuple[str, str]
 
-    @property
-    def caption(self) -> str:
-        """What was drawn, in one line."""
-        return f"{len(self.rows)} x {len(self.columns)} tokens, {layer_name(self.layer)}"
-
-    @property
-    def title(self) -> str:
-        """The title of a page."""
-        return f"Cosine of each pair of tokens: {self.model}"
+    def describe(self) -> tuple[str, str]:
+        """What was drawn, in one line; and the title of a page."""
+        caption = f"{len(self.rows)} x {len(self.columns)} tokens, {layer_name(self.layer)}"
+        return caption, f"Cosine of each pair of tokens: {self.model}"
 
     @property
     def _heat_map(self) -> HeatMap:

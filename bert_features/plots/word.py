@@ -32,7 +32,7 @@ class WordSimilarity(Chart):
     """The cosine of each pair of occurrences of a word at each layer.
 
     Attributes:
-      occurrences: N occurrences; those of one label follow each other.
+      occurrences: N occurrences, grouped by label.
       cosines: by layer, float32 [N, N].
     """
 
@@ -42,16 +42,13 @@ class WordSimilarity(Chart):
     cosines: Mapping[Layer, np.ndarray]
     layer: Layer
 
-    @property
-    def caption(self) -> str:
-        """What was drawn, in one line."""
+    def describe(self) -> tuple[str, str]:
+        """What was drawn, in one line; and the title of a page."""
         texts = len({occurrence.number for occurrence in self.occurrences})
-        return f"{len(self.occurrences)} occurrences of {self.word!r} in {texts} texts"
-
-    @property
-    def title(self) -> str:
-        """The title of a page."""
-        return f"Cosine of the occurrences of “{self.word}”: {self.model}"
+        return (
+            f"{len(self.occurrences)} occurrences of {self.word!r} in {texts} texts",
+            f"Cosine of the occurrences of “{self.word}”: {self.model}",
+        )
 
     def groups(self) -> dict[str, np.ndarray]:
         """The pairs of the same label and of different ones, or all pairs: each [K + 1 layers, P].
@@ -82,8 +79,8 @@ class WordSimilarity(Chart):
             if self._has_lines:
                 pairs += [
                     {"place": place, "group": label, "pair": pair, "cosine": _rounded(cosine)}
-                    for place, of_layer in zip(places, values, strict=True)
-                    for pair, cosine in enumerate(of_layer)
+                    for place, row in zip(places, values, strict=True)
+                    for pair, cosine in enumerate(row)
                 ]
         return {"cells": self._heat_map.data(), "means": means, "pairs": pairs}
 
@@ -173,5 +170,5 @@ def compare_word(
     model = Model.find(settings)
     shown = choose_layer(model, layer)
     occurrences, vectors = find_occurrences(model, word, lines.examples, lines.labels, lines.name)
-    cosines = {layer: compute_similarity(of_layer) for layer, of_layer in vectors.items()}
+    cosines = {layer: compute_similarity(rows) for layer, rows in vectors.items()}
     return WordSimilarity(model.title, word, occurrences, cosines, shown)

@@ -157,7 +157,7 @@ def choose_form(accept: str) -> str:
     """The form that a header `Accept` prefers, a key of `FORMS`; raises RequestError for none."""
     if not accept.strip():
         return JSON
-    # Of the entries that name a form, the most specific one counts (RFC 9110, section 12.5.1).
+    # The most specific entry that names a form counts (RFC 9110, section 12.5.1).
     ranks = {form: max(_rank(entry, form) for entry in accept.split(",")) for form in FORMS}
     best = max(FORMS, key=lambda form: ranks[form][::-1])
     if not ranks[best][1]:

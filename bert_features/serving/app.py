@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import reprlib
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -18,12 +18,7 @@ from bert_features.config.features import ITEM_SIZES, SMALL_DTYPES
 from bert_features.errors import BertFeaturesError
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
-from bert_features.serving.failures import (
-    STATUSES,
-    TYPES,
-    RequestError,
-    internal_error,
-)
+from bert_features.serving.failures import STATUSES, TYPES, RequestError, internal_error
 from bert_features.serving.guard import Guard
 from bert_features.serving.metrics import CONTENT_TYPE
 from bert_features.serving.page_files import page_routes
@@ -246,35 +241,24 @@ async def _gone(request: Request) -> None:
 
 
 def _add_failures(app: FastAPI) -> None:
-    @app.exception_handler(RequestError)
-    async def refuse(request: Request, error: RequestError) -> Response:
-        del request
-        return error.to_response()
+    for kind, explain in _EXPLANATIONS.items():
 
-    @app.exception_handler(BertFeaturesError)
-    async def refuse_texts(request: Request, error: BertFeaturesError) -> Response:
-        return await refuse(request, RequestError("invalid_request", str(error)))
+        async def refuse(request: Request, error: Exception, explain: Any = explain) -> Response:
+            return explain(request, error).to_response()
 
-    @app.exception_handler(RequestValidationError)
-    async def refuse_body(request: Request, error: RequestValidationError) -> Response:
-        return await refuse(request, _explain(error))
+        app.add_exception_handler(kind, refuse)
 
-    @app.exception_handler(Exception)
-    async def hide(request: Request, error: Exception) -> Response:
-        del error  # the guard, to which it is raised again, logs it
-        return await refuse(request, internal_error())
 
-    @app.exception_handler(HTTPException)
-    async def refuse_path(request: Request, error: HTTPException) -> Response:
-        kind = TYPES.get(error.status_code, "bad_request")
-        named = f"{request.method} {request.url.path[:_MAX_VALUE]}"
-        message = f"{named}: {error.detail}; GET /docs shows what there is"
-        return await refuse(request, RequestError(kind, message, headers=error.headers))
+def _explain_path(request: Request, error: HTTPException) -> RequestError:
+    kind = TYPES.get(error.status_code, "bad_request")
+    named = f"{request.method} {request.url.path[:_MAX_VALUE]}"
+    message = f"{named}: {error.detail}; GET /docs shows what there is"
+    return RequestError(kind, message, headers=error.headers)
 
 
 def _explain(error: RequestValidationError) -> RequestError:
     """The first problem of a body in words of ours."""
-    # Of the forms that `input` may have, a list that holds a wrong value is the closest.
+    # A list that holds a wrong value is the closest form that `input` may have.
     problem = max(error.errors(), key=lambda problem: len(problem["loc"]))
     context = problem.get("ctx", {})
     if problem["type"] == "json_invalid":
@@ -293,6 +277,15 @@ def _explain(error: RequestValidationError) -> RequestError:
     return RequestError(
         "invalid_request", f"{place} is {received}; allowed: {whole}{allowed}", place
     )
+
+
+_EXPLANATIONS: dict[type[Exception], Callable[[Request, Any], RequestError]] = {
+    RequestError: lambda request, error: error,
+    BertFeaturesError: lambda request, error: RequestError("invalid_request", str(error)),
+    RequestValidationError: lambda request, error: _explain(error),
+    HTTPException: _explain_path,
+    Exception: lambda request, error: internal_error(),  # the guard logs it: it is raised again
+}
 
 
 def _state_limits(app: FastAPI, service: Service, models: Iterable[str]) -> None:

@@ -15,18 +15,18 @@ from bert_features.serving.failures import RequestError
 
 # The output that the page at / asks for: the tokens at every layer.
 ALL_LAYERS = "all_layers"
-_OF_LAYER = re.compile(rf"{ALL_LAYERS}_({EMBEDDINGS}|\d+)")
+_LAYER_NAME = re.compile(rf"{ALL_LAYERS}_({EMBEDDINGS}|\d+)")
 _DEFAULTS = (
     OutputConfig(name="embedding", level="sequence", pooling=AUTO_POOLING),
     OutputConfig(name="last_layer", level="token", layers=(-1,)),
 )
 _MAX_SHOWN = 100
 # Settings that, if the user sets one, ask for outputs of their own.
-_OF_OUTPUTS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
+_OUTPUT_SETTINGS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
 
 
 def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractConfig:
-    """The settings of a service: those of the user, and outputs that each have a name.
+    """The settings of a service: the settings of the user, and outputs that each have a name.
 
     Without outputs of the user there are `embedding`, one vector for each text, and `last_layer`,
     its tokens. `all_layers`, the tokens at every layer, is added unless the user has an output of
@@ -35,7 +35,7 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
     Raises:
       ConfigError: the outputs do not fit together.
     """
-    chosen = config.model_fields_set & _OF_OUTPUTS
+    chosen = config.model_fields_set & _OUTPUT_SETTINGS
     outputs = [
         output if output.name else output.model_copy(update={"name": "features"})
         for output in (config.output_configs() if chosen else _DEFAULTS)
@@ -61,8 +61,8 @@ class Catalog:
         by_name = {spec.name: spec for spec in specs}
         outputs: dict[str, tuple[OutputSpec, ...]] = {}
         for output in config.output_configs():
-            of_layer = _OF_LAYER.fullmatch(str(output.name))
-            name = ALL_LAYERS if of_layer else str(output.name)
+            is_layer = _LAYER_NAME.fullmatch(str(output.name))
+            name = ALL_LAYERS if is_layer else str(output.name)
             features = output_names([output], config.layers, num_layers)
             outputs[name] = (*outputs.get(name, ()), *map(by_name.__getitem__, features))
         return cls(outputs)

@@ -21,7 +21,7 @@ from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow,
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
-from bert_features.serving.parts import Part, cut, kind_of
+from bert_features.serving.parts import RequestPart, cut, kind_of
 
 logger = logging.getLogger("bert_features")
 
@@ -235,7 +235,7 @@ class _Call:
     # Once set, nothing more is sent.
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def answers(self, parts: Iterable[Part]) -> Iterator[list[FeatureBatch]]:
+    def answers(self, parts: Iterable[RequestPart]) -> Iterator[list[FeatureBatch]]:
         """The answers in the order of the parts; a few are under way at a time."""
         under_way: deque[Future[list[FeatureBatch]]] = deque()
         try:
@@ -248,7 +248,7 @@ class _Call:
         finally:
             self.stop.set()
 
-    def _send(self, part: Part) -> list[FeatureBatch]:
+    def _send(self, part: RequestPart) -> list[FeatureBatch]:
         """The answer for some texts; in halves if the service finds them too large."""
         try:
             answer = self.connection.request(
@@ -265,7 +265,7 @@ class _Call:
             raise part.renumbered(error) from error
         return [self._parse(answer, part)]
 
-    def _parse(self, answer: bytes, part: Part) -> FeatureBatch:
+    def _parse(self, answer: bytes, part: RequestPart) -> FeatureBatch:
         """The features in an answer, an Arrow stream."""
         import pyarrow as pa
 

@@ -121,7 +121,7 @@ class Connection:
           stop: once set, the request is given up before its next attempt.
 
         Raises:
-          ServiceError: there is no answer in time, or it is a refusal or not that of a service.
+          ServiceError: there is no answer in time, or it is a refusal, or no service sent it.
         """
         headers = {**self._headers, "Accept": accept}
         if body is not None:

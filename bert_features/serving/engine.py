@@ -11,11 +11,11 @@ from bert_features.errors import BertFeaturesError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.readers.input_example import InputExample
-from bert_features.serving.queue import Job, Queue, Slice
+from bert_features.serving.queue import Queue, RequestJob, Slice
 
 logger = logging.getLogger("bert_features")
 
-# Batches of a load, at least and at most, where so many texts wait: enough for rows of about one
+# Batches of a load, at least and at most, if as many texts wait: enough for rows of about one
 # length. On a CPU the largest takes less than a second (MiniLM, two cores).
 _FEWEST_BATCHES, _MOST_BATCHES = 4, 16
 # Texts that are no longer few tokens for a CPU.
@@ -62,7 +62,7 @@ class Engine:
     def warm_up(self, outputs: Sequence[OutputSpec], *, many: bool = False) -> None:
         """Computes a text, so that the first request for these outputs does not wait for a trace.
 
-        With `many` every trace is made: that of many texts on a CPU, half a second for six layers;
+        With `many` every trace is made: one for many texts on a CPU, half a second for six layers;
         elsewhere one for each shape of a batch, which has to be compiled.
         """
         extractor = self._extractor(_names(outputs))
@@ -78,9 +78,9 @@ class Engine:
         examples: Sequence[InputExample],
         tokens: Sequence[int],
         outputs: Sequence[OutputSpec],
-    ) -> Job | None:
+    ) -> RequestJob | None:
         """Queues texts that have their prompts, and the tokens of each; None if too many wait."""
-        job = Job(examples, tokens, _names(outputs))
+        job = RequestJob(examples, tokens, _names(outputs))
         return job if self.queue.put(job) else None
 
     @property
@@ -118,7 +118,7 @@ class Engine:
             stop = first + len(piece.examples)
             try:
                 piece.job.finish(piece.start, results.part(first, stop))
-            except Exception as error:  # as too little memory; the thread goes on
+            except Exception as error:  # as too little memory; the thread continues
                 self._fail([piece], counts, error)
             first = stop
 

@@ -28,12 +28,8 @@ class ServiceMetrics:
         self._registry = CollectorRegistry()
         self.running = self._gauge("running_requests", "Requests that are being answered.")
         self.queued_tokens = self._gauge("queued_tokens", "Tokens that wait to be computed.")
-        self._requests = Counter(
-            f"{_PREFIX}requests",
-            "Requests answered, by path and status.",
-            ("path", "status"),
-            registry=self._registry,
-        )
+        requests = "Requests answered, by path and status."
+        self._requests = self._counter("requests", requests, "path", "status")
         self._seconds = Histogram(
             f"{_PREFIX}request_seconds",
             "Seconds from the request to its answer, by path.",
@@ -41,20 +37,11 @@ class ServiceMetrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._loads = Counter(
-            f"{_PREFIX}loads",
-            "Loads computed: texts of several requests, taken together.",
-            registry=self._registry,
-        )
-        self._busy = Counter(
-            f"{_PREFIX}load_seconds",
-            "Seconds spent on loads; several are computed at the same time.",
-            registry=self._registry,
-        )
-        self._counters = {
-            field: Counter(_PREFIX + name, text, registry=self._registry)
-            for field, (name, text) in _COUNTERS.items()
-        }
+        loads = "Loads computed: texts of several requests, taken together."
+        self._loads = self._counter("loads", loads)
+        busy = "Seconds spent on loads; several are computed at the same time."
+        self._busy = self._counter("load_seconds", busy)
+        self._counters = {field: self._counter(*row) for field, row in _COUNTERS.items()}
 
     def note_request(self, path: str, status: int, seconds: float) -> None:
         """Counts a request that was answered."""
@@ -75,6 +62,9 @@ class ServiceMetrics:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)
         return generate_latest(registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(_PREFIX + name, text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         # The state of a process that has died does not count.

@@ -19,7 +19,7 @@ _FRAME_BYTES = 1 << 14
 
 
 @dataclass(frozen=True)
-class Part:
+class RequestPart:
     """Some of the texts, as one request.
 
     Attributes:
@@ -44,7 +44,7 @@ class Part:
         renumbered.status = error.status
         return renumbered
 
-    def halves(self) -> tuple["Part", "Part"]:
+    def halves(self) -> tuple["RequestPart", "RequestPart"]:
         """The same texts as two requests."""
         middle = len(self.encoded) // 2
         return (
@@ -89,7 +89,9 @@ _ALLOWED = {
 }
 
 
-def cut(texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info) -> Iterator[Part]:
+def cut(
+    texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info
+) -> Iterator[RequestPart]:
     """Cuts texts into requests, in order; raises InputError if one is not Unicode.
 
     Their tokens are not known here, so each character counts as one.
@@ -104,12 +106,12 @@ def cut(texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info
         size = _size(text, one, features, info)
         total: tuple[int, ...] = tuple(map(sum, zip(used, size, strict=True)))
         if encoded and any(a > b for a, b in zip(total, largest, strict=True)):
-            yield Part(kind, start, tuple(encoded))
+            yield RequestPart(kind, start, tuple(encoded))
             encoded, total, start = [], size, number
         encoded.append(one)
         used = total
     if encoded:
-        yield Part(kind, start, tuple(encoded))
+        yield RequestPart(kind, start, tuple(encoded))
 
 
 def _encode(text: Any, number: int) -> bytes:

@@ -18,7 +18,7 @@ from bert_features.readers.input_example import InputExample
 
 
 @dataclass(eq=False)
-class Job:
+class RequestJob:
     """The texts of one request.
 
     Attributes:
@@ -70,7 +70,7 @@ class Job:
 class Slice(NamedTuple):
     """Some texts of a job, `examples[start:stop]`, and their tokens."""
 
-    job: Job
+    job: RequestJob
     start: int
     stop: int
     tokens: int
@@ -93,8 +93,10 @@ class Queue:
     ) -> None:
         self._max_tokens = max_tokens
         self._noted = changed
-        self._jobs: deque[Job] = deque()  # the oldest first
-        self._turns: deque[Job] = deque()  # those first that have waited longest for their turn
+        self._jobs: deque[RequestJob] = deque()  # the oldest first
+        self._turns: deque[RequestJob] = (
+            deque()
+        )  # those first that have waited longest for their turn
         self._tokens = 0
         self._changed = threading.Condition()
 
@@ -103,7 +105,7 @@ class Queue:
         """Tokens that wait."""
         return self._tokens
 
-    def put(self, job: Job) -> bool:
+    def put(self, job: RequestJob) -> bool:
         """Adds a job, if there is room for it; gives whether there was."""
         size = sum(job.tokens)
         with self._changed:
@@ -147,7 +149,7 @@ class Queue:
                     break
         return slices
 
-    def _cut(self, job: Job, tokens: int) -> Slice:
+    def _cut(self, job: RequestJob, tokens: int) -> Slice:
         """Takes texts of a job, whose turn then comes again after the others."""
         piece = job.take(tokens)
         self._tokens -= piece.tokens
@@ -159,7 +161,7 @@ class Queue:
             self._turns.append(job)
         return piece
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: RequestJob) -> None:
         """Forgets what waits of a job that nobody waits for."""
         with self._changed:
             if job in self._jobs:

@@ -130,8 +130,10 @@ def serve(
     with _bind(settings, socket.SO_REUSEPORT):  # keeps other services from the port
         if settings.replicas == 1:
             _serve_here(config, settings, listening)
-        else:
-            _serve_in_processes(config, settings, listening, set_up_logging)
+            return
+        with TemporaryDirectory(prefix="bert_features_serve_") as name:
+            shares = _shares(config, settings)
+            supervise(Worker(config, settings, shares, Path(name), set_up_logging), listening)
 
 
 def _serve_here(
@@ -160,18 +162,6 @@ def _serve_here(
         server.run([port])
     if not app.is_alive:
         raise DeviceError("a thread that computes has ended; the log says more")
-
-
-def _serve_in_processes(
-    config: ExtractConfig,
-    settings: ServeSettings,
-    listening: Callable[[], None],
-    set_up_logging: Callable[[], None],
-) -> None:
-    with TemporaryDirectory(prefix="bert_features_serve_") as name:
-        folder = Path(name)
-        worker = Worker(config, settings, _shares(config, settings), folder, set_up_logging)
-        supervise(worker, listening)
 
 
 def supervise(worker: Worker, listening: Callable[[], None]) -> None:

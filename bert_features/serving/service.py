@@ -233,7 +233,7 @@ class Service:
         )
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
-        """Calls a function in a thread, so that other requests go on meanwhile."""
+        """Calls a function in a thread, so that other requests continue meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def info(self) -> Info:

@@ -34,8 +34,8 @@ _MORE_SECONDS = 5
 # The exit status for which uvicorn ends every worker, and one for which it starts another.
 _END_ALL, _TRY_AGAIN = 3, 1
 _ENDINGS = (signal.SIGINT, signal.SIGTERM)
-# Up to so many cores each kernel has one thread: 1.2 times as many texts, and a long text alone
-# takes 1.3 times as long (benchmarks/diary.md). With more cores it would take longer yet.
+# Up to this number of cores each kernel has one thread: 1.2 times as many texts, and a long text
+# alone takes 1.3 times as long (benchmarks/diary.md). With more cores it would take longer yet.
 _FEW_CORES = 2
 
 

@@ -52,7 +52,7 @@ CHIPS: dict[str, Chip] = {
     "tpu7x": Chip("tpu7x", 2307, 192, 7380, 32, "2x2x1", devices=2),
 }
 
-# `device_kind` of JAX's devices -> their chip; the second names are those of older versions, and
+# `device_kind` of JAX's devices -> their chip; the second names are from older versions, and
 # "TPU 7x" is `hardware.tpu_generation` for TensorFlow, which names no kind.
 _KINDS: dict[str, str] = {
     "TPU v2": "v2",

@@ -24,7 +24,7 @@ from bert_features.config.packing import MAX_SEGMENTS
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted
-from bert_features.tpu.job import Job
+from bert_features.tpu.job import ChipJob
 from bert_features.tpu.report import ShapeReport
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class TpuCompiler:
       ConfigError: the compiler does not accept the topology.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ChipJob) -> None:
         self.job = job
         self._mesh = make_mesh(job.topology)
         model_fn = _shapes_only(job)
@@ -154,17 +154,17 @@ class TpuCompiler:
         from bert_features.runtime.jax import shared_out
 
         everywhere = NamedSharding(self._mesh, PartitionSpec())
-        by_rows = NamedSharding(self._mesh, PartitionSpec("data"))
+        shared = NamedSharding(self._mesh, PartitionSpec("data"))
         weights = [
             jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=everywhere)
             for shape, dtype in self._weights
         ]
         shape = (rows * self.job.topology.chips, length)
         batch = {
-            name: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_rows) for name in self._inputs
+            name: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=shared) for name in self._inputs
         }
         step = shared_out(self._traced_step, self._mesh)
-        return compile_for_tpu(step, weights, batch, by_rows)
+        return compile_for_tpu(step, weights, batch, shared)
 
     def _traced_step(self, weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
         from bert_features.runtime.jax import traced_for_jax
@@ -255,7 +255,7 @@ def program_text(compiled: Any) -> str | None:
     """The text of a compiled program.
 
     It is None where a newer libtpu uses instructions that JAX cannot read: for a v6e, jax 0.10.2
-    fails on those of libtpu 0.0.52.
+    fails with libtpu 0.0.52.
     """
     import jax
 
@@ -289,7 +289,7 @@ def make_mesh(topology: Topology) -> Any:
     return jax.sharding.Mesh(np.array(described.devices), ("data",))
 
 
-def _shapes_only(job: Job) -> "DeviceStep":
+def _shapes_only(job: ChipJob) -> "DeviceStep":
     """The device step with variables that have shapes and no values."""
     import keras
 

@@ -6,6 +6,7 @@ Braces hold the layout (from the minor dimension to the major one), the tiles th
 dimensions are padded to, and the memory: S(1) is the on-chip VMEM; without S(…) it is the HBM.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -140,7 +141,4 @@ def _padded_bytes(array: re.Match[str]) -> int:
     dims = [1] * (len(tile) - len(dims)) + dims
     for axis, size in enumerate(tile, start=len(dims) - len(tile)):
         dims[axis] = -(-dims[axis] // size) * size
-    count = 1
-    for size in dims:
-        count *= size
-    return count * _ITEM_SIZES.get(array["dtype"], 0)
+    return math.prod(dims) * _ITEM_SIZES.get(array["dtype"], 0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class ChipJob:
     """A step to compile.
 
     Attributes:
@@ -56,7 +56,7 @@ def plan_job(
     *,
     architecture: str | None = None,
     rows: int | None = None,
-) -> Job:
+) -> ChipJob:
     """Plans the step that `extract` with these settings would run on a topology.
 
     Args:
@@ -80,7 +80,7 @@ def plan_job(
         length = row_length(settings, checkpoint)
     outputs = settings.plan_outputs(config, auto)
     most = attention_tokens(outputs, config, length)
-    return Job(
+    return ChipJob(
         topology=where,
         name=name,
         config=config,

@@ -80,7 +80,7 @@ def time_steps(
 ) -> Iterator[Timing]:
     """Times compiled steps, which differ in nothing but their form of attention.
 
-    A form that raises an error has no time; the others go on.
+    A form that raises an error has no time; the others continue.
 
     Args:
       compiled: form of attention -> the step.

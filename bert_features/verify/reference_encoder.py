@@ -77,7 +77,7 @@ class ReferenceEncoder:
 
     def _attention(self, x: Array, number: int, scope: str) -> Array:
         """[S, H] -> [S, H], head by head."""
-        theta, window = self._config.attention_of(number)
+        theta, reach = self._config.attention_of(number)
         joined = (
             self._dense(x, f"{scope}/qkv")
             if self._config.joins_matrices
@@ -98,8 +98,8 @@ class ReferenceEncoder:
             scores = q @ k.T / math.sqrt(self._config.head_size)
             if self._config.relative_attention_num_buckets is not None:
                 scores += self._read("encoder/relative_attention_bias")[rows, len(heads)]
-            if window is not None:
-                scores = np.where(distance <= window, scores, -np.inf)
+            if reach is not None:
+                scores = np.where(distance <= reach, scores, -np.inf)
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             heads.append(weights / weights.sum(axis=-1, keepdims=True) @ v)
         return np.concatenate(heads, axis=-1)

@@ -9,7 +9,7 @@ from bert_features.encoder.step import Precision
 from bert_features.errors import first_line
 from bert_features.machine.tpu_errors import advice
 
-# Of an error: with its cause and its cure it may be long.
+# An error with its cause and its cure may be long.
 _MAX_CHARACTERS = 600
 
 Outcome = Literal["pass", "fail", "skipped"]

@@ -47,7 +47,7 @@ def verify(
 
     Returns:
       A result for each check and precision, and on a TPU with JAX the times of both forms of
-      attention. A check that raises an error fails; the others go on.
+      attention. A check that raises an error fails; the others continue.
 
     Raises:
       BertFeaturesError: the checkpoint is not usable, or the wanted device is missing.

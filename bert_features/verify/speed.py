@@ -70,8 +70,8 @@ def flops_per_token(config: BertConfig, length: int) -> float:
     hidden, inner = config.hidden_size, config.intermediate_size
     products = 4 * hidden * hidden + (3 if config.gated else 2) * hidden * inner
     layers = range(config.num_hidden_layers)
-    windows = [config.attention_of(config.block_of(layer))[1] for layer in layers]
-    seen = sum(length if w is None else min(length, 2 * w + 1) for w in windows)
+    reaches = [config.attention_of(config.block_of(layer))[1] for layer in layers]
+    seen = sum(length if r is None else min(length, 2 * r + 1) for r in reaches)
     return 2.0 * (len(layers) * products + 2 * seen * hidden)
 
 

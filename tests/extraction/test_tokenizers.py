@@ -19,7 +19,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer, tokenizer_of
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
-from bert_features.export.checks import check_source
+from bert_features.export.checks import Wanted, check_source
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.extraction.description import describe_output
 from bert_features.layers.features import BertFeatures
@@ -273,8 +273,7 @@ def test_what_the_host_tokenizes_is_exported_for_ids_alone(folders, tmp_path):
     message = "TensorFlow has no operation for .*tokenizer.json.*pass signature='ids'"
     with pytest.raises(ConfigError, match=message):
         export_savedmodel(tmp_path / "text", checkpoint=folder, layers=-1)
-    options = {"layers": -1, "max_seq_length": None, "do_lower_case": None}
-    source = check_source(find_checkpoint(folder), None, "ids", **options)
+    source = check_source(find_checkpoint(folder), Wanted(signature="ids", layers=-1))
     assert source.special_ids == [1, 2]
     with pytest.raises(ConfigError, match="has no WordPiece vocabulary"):
         BertTextInput.from_checkpoint(folder)

@@ -8,7 +8,7 @@ import pytest
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
-from bert_features.serving.queue import Job, Queue
+from bert_features.serving.queue import Queue, RequestJob
 from tests.serving.conftest import OUTPUTS
 
 
@@ -100,14 +100,17 @@ def test_only_the_request_with_the_fault_fails(engine, submit, monkeypatch):
 def test_a_request_whose_results_cannot_be_put_together_does_not_end_a_thread(
     submit, monkeypatch, caplog
 ):
-    finish, failures = Job.finish, [MemoryError("no room")] * 2  # as many as there are threads
+    finish, failures = (
+        RequestJob.finish,
+        [MemoryError("no room")] * 2,
+    )  # as many as there are threads
 
     def fail_twice(job, start, results):
         if failures:
             raise failures.pop()
         finish(job, start, results)
 
-    monkeypatch.setattr(Job, "finish", fail_twice)
+    monkeypatch.setattr(RequestJob, "finish", fail_twice)
     for _ in range(2):
         with pytest.raises(MemoryError):
             submit("a").result(10)

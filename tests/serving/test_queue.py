@@ -3,12 +3,12 @@
 import threading
 
 from bert_features.readers.input_example import InputExample
-from bert_features.serving.queue import Job, Queue
+from bert_features.serving.queue import Queue, RequestJob
 
 
 def job(count, tokens=10, outputs=("x",)):
     examples = [InputExample(i, str(i)) for i in range(count)]
-    return Job(examples, [tokens] * count, outputs)
+    return RequestJob(examples, [tokens] * count, outputs)
 
 
 def taken(slices):

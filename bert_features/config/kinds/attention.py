@@ -1,16 +1,13 @@
 """Kind `attention`: how much each token or word attends to each other, by head."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import OutputKind, numbered
+from bert_features.config.kinds.base import Context, OutputKind, numbered
 from bert_features.config.kinds.layers import check_small
-from bert_features.config.layers import expand_all, resolve_layers, split_layers
-from bert_features.config.poolings import Module
+from bert_features.config.layers import split_layers
 from bert_features.config.settings import MAX_INT, describe_allowed, shown
 from bert_features.errors import ConfigError
 
@@ -49,34 +46,16 @@ class Attention(OutputKind):
         """A name for each layer."""
         return numbered(output.name or "attention", num_layers)
 
-    def specs(
-        self,
-        output: Any,
-        config: BertConfig,
-        layers: Sequence[int | str],
-        dtype: str,
-        modules: tuple[Module, ...],
-    ) -> list[OutputSpec]:
+    def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer."""
-        check_small(output, output.dtype or dtype)
-        entries = expand_all(output.layers or layers, config.num_hidden_layers)
-        states = resolve_layers(entries, config.num_hidden_layers)
+        dtype = output.dtype or context.dtype
+        check_small(output, dtype)
+        entries, states = context.resolve(output.layers)
         if 0 in states:
             raise ConfigError.naming(
                 "{layers} has 'embeddings', which have no attention; leave it out"
             )
-        count = config.num_attention_heads
-        heads = output.heads or ("all",)
-        if heads == ("all",):
-            heads = tuple(range(count))
-        if bad := [head for head in heads if isinstance(head, int) and head >= count]:
-            raise ConfigError.naming(
-                "{heads} has {received}; allowed: 0 to {last}, as this checkpoint has {count} "
-                "heads",
-                received=bad[0],
-                last=count - 1,
-                count=count,
-            )
+        heads = _heads(output, context.config.num_attention_heads)
         pooling = output.pooling or "none"
         return [
             OutputSpec(
@@ -85,7 +64,7 @@ class Attention(OutputKind):
                 states=(state,),
                 combine="none",
                 width=len(heads),
-                dtype=output.dtype or dtype,
+                dtype=dtype,
                 level=output.level if pooling == "cls" else f"{output.level}_pair",
                 pooling=pooling,
                 kind=self.name,
@@ -95,3 +74,18 @@ class Attention(OutputKind):
                 self.names(output, len(entries)), entries, states, strict=True
             )
         ]
+
+
+def _heads(output: Any, count: int) -> tuple[int | str, ...]:
+    """The heads of an output, resolved for an architecture with `count` heads."""
+    heads: tuple[int | str, ...] = output.heads or ("all",)
+    if heads == ("all",):
+        heads = tuple(range(count))
+    if bad := [head for head in heads if isinstance(head, int) and head >= count]:
+        raise ConfigError.naming(
+            "{heads} has {received}; allowed: 0 to {last}, as this checkpoint has {count} heads",
+            received=bad[0],
+            last=count - 1,
+            count=count,
+        )
+    return heads

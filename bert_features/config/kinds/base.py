@@ -2,11 +2,35 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
+from bert_features.config.layers import expand_all, resolve_layers
 from bert_features.config.poolings import Module
+
+
+class Context(NamedTuple):
+    """What outputs are resolved against.
+
+    Attributes:
+      config: the architecture.
+      layers: LAYERS of outputs that have none.
+      dtype: dtype of outputs that have none.
+      modules: what the checkpoint does to each pooled vector.
+    """
+
+    config: BertConfig
+    layers: Sequence[int | str]
+    dtype: str
+    modules: tuple[Module, ...]
+
+    def resolve(
+        self, layers: Sequence[int | str] | None
+    ) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
+        """The entries of LAYERS, one for each layer, and their states; see `resolve_layers`."""
+        entries = expand_all(layers or self.layers, self.config.num_hidden_layers)
+        return entries, resolve_layers(entries, self.config.num_hidden_layers)
 
 
 class OutputKind(ABC):
@@ -50,26 +74,8 @@ class OutputKind(ABC):
         """Names of the features of an `OutputConfig` with a number of layers."""
 
     @abstractmethod
-    def specs(
-        self,
-        output: Any,
-        config: BertConfig,
-        layers: Sequence[int | str],
-        dtype: str,
-        modules: tuple[Module, ...],
-    ) -> list[OutputSpec]:
-        """The features of an `OutputConfig`, resolved against an architecture.
-
-        Args:
-          output: the output.
-          config: the architecture.
-          layers: LAYERS of outputs that have none.
-          dtype: dtype of outputs that have none.
-          modules: what the checkpoint does to each pooled vector.
-
-        Raises:
-          ConfigError: a setting does not fit the architecture.
-        """
+    def specs(self, output: Any, context: Context) -> list[OutputSpec]:
+        """The features of an `OutputConfig`; ConfigError: it does not fit the architecture."""
 
 
 def numbered(name: str, count: int) -> list[str]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import SMALL_DTYPES, OutputSpec
-from bert_features.config.kinds.base import OutputKind, numbered
-from bert_features.config.layers import check_weights, expand_all, resolve_layers
-from bert_features.config.poolings import DOUBLE_WIDTH, POOLINGS, DenseModule, Module, pooling_parts
+from bert_features.config.kinds.base import Context, OutputKind, numbered
+from bert_features.config.layers import check_weights
+from bert_features.config.poolings import DOUBLE_WIDTH, POOLINGS, DenseModule, pooling_parts
 from bert_features.errors import ConfigError
 
 
@@ -16,17 +16,8 @@ class Layers(OutputKind):
 
     name = "layers"
     settings = frozenset(
-        [
-            "layers",
-            "combine",
-            "weights",
-            "pooling",
-            "special_tokens",
-            "normalize",
-            "dim",
-            "dtype",
-            "calibration",
-        ]
+        {"layers", "combine", "weights", "pooling", "special_tokens", "normalize", "dim"}
+        | {"dtype", "calibration"}
     )
     levels = ("token", "word", "sequence")
     has_vectors = True
@@ -40,32 +31,14 @@ class Layers(OutputKind):
         as_official = apart and (output.level == "token" or count > 1)
         return [f"layer_output_{i}" for i in range(count)] if as_official else ["features"]
 
-    def specs(
-        self,
-        output: Any,
-        config: BertConfig,
-        layers: Sequence[int | str],
-        dtype: str,
-        modules: tuple[Module, ...],
-    ) -> list[OutputSpec]:
+    def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer, or of the layers combined."""
-        dtype = output.dtype or dtype
+        dtype = output.dtype or context.dtype
         check_small(output, dtype)
-        of_pooler = output.pooling == "pooler"
-        if of_pooler and not config.has_pooler:
-            raise ConfigError.naming(
-                "{pooling} 'pooler' is unavailable: an encoder of model_type {received} has no "
-                "pooler; choose another, such as 'cls' or 'mean'",
-                received=config.model_type,
-            )
-        entries = output.layers or ((-1,) if of_pooler else layers)
-        entries = expand_all(entries, config.num_hidden_layers)
-        states = resolve_layers(entries, config.num_hidden_layers)
-        if of_pooler and states != (config.num_hidden_layers,):
-            raise ConfigError.naming(
-                "{pooling} 'pooler' takes the last layer; {layers} is {received}, leave it out",
-                received=list(entries),
-            )
+        is_pooler = output.pooling == "pooler"
+        entries, states = context.resolve(output.layers or ((-1,) if is_pooler else None))
+        if is_pooler:
+            _check_pooler(context.config, entries, states)
         weights = output.weights or ()
         if output.combine == "weighted":
             check_weights(weights, entries)
@@ -79,10 +52,10 @@ class Layers(OutputKind):
             "pooling": output.pooling or POOLINGS[output.level][0],
             "special_tokens": output.special_tokens,
             "normalize": output.normalize,
-            "width": _width(output, config.hidden_size, len(groups[0][0]), modules),
+            "width": _width(output, context, len(groups[0][0])),
             "dtype": dtype,
             "calibration": output.calibration,
-            "modules": modules,
+            "modules": context.modules,
         }
         names = self.names(output, len(entries))
         return [
@@ -114,10 +87,26 @@ def _stay_apart(output: Any) -> bool:
     return bool(output.combine == "none" and output.pooling != "pooler")
 
 
-def _width(output: Any, hidden_size: int, num_layers: int, modules: Sequence[Module]) -> int:
-    width = hidden_size * (num_layers if output.combine == "concat" else 1)
+def _check_pooler(
+    config: BertConfig, entries: Sequence[int | str], states: tuple[int, ...]
+) -> None:
+    if not config.has_pooler:
+        raise ConfigError.naming(
+            "{pooling} 'pooler' is unavailable: an encoder of model_type {received} has no "
+            "pooler; choose another, such as 'cls' or 'mean'",
+            received=config.model_type,
+        )
+    if states != (config.num_hidden_layers,):
+        raise ConfigError.naming(
+            "{pooling} 'pooler' takes the last layer; {layers} is {received}, leave it out",
+            received=list(entries),
+        )
+
+
+def _width(output: Any, context: Context, num_layers: int) -> int:
+    width = context.config.hidden_size * (num_layers if output.combine == "concat" else 1)
     width *= sum(2 if part in DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
-    for module in modules:
+    for module in context.modules:
         if isinstance(module, DenseModule) and module.inputs != width:
             raise ConfigError.naming(
                 "{pooling} 'auto' has a Dense module for {inputs} values, and this output has "

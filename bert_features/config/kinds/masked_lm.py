@@ -1,12 +1,10 @@
 """Kind `masked_lm`: the likeliest pieces of each token, by the masked-LM head."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import OutputKind
-from bert_features.config.poolings import Module
+from bert_features.config.kinds.base import Context, OutputKind
 from bert_features.errors import ConfigError
 
 DEFAULT_TOP_K = 5
@@ -25,24 +23,17 @@ class MaskedLM(OutputKind):
         name = output.name or self.name
         return [name, f"{name}_ids"]
 
-    def specs(
-        self,
-        output: Any,
-        config: BertConfig,
-        layers: Sequence[int | str],
-        dtype: str,
-        modules: tuple[Module, ...],
-    ) -> list[OutputSpec]:
+    def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """Two features, float32 and int32."""
         width = output.top_k or DEFAULT_TOP_K
-        if width > config.vocab_size:
+        if width > context.config.vocab_size:
             raise ConfigError.naming(
                 "{top_k} is {received}; the vocabulary has {count} pieces",
                 received=width,
-                count=config.vocab_size,
+                count=context.config.vocab_size,
             )
         return [
-            head_spec(self, output, config, name=name, dtype=dtype, width=width)
+            head_spec(self, output, context.config, name=name, dtype=dtype, width=width)
             for name, dtype in zip(self.names(output, 1), ("float32", "int32"), strict=True)
         ]
 

@@ -1,13 +1,10 @@
 """Kind `score`: how likely each token or word of a text is, by the masked-LM head."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import OutputKind
+from bert_features.config.kinds.base import Context, OutputKind
 from bert_features.config.kinds.masked_lm import head_spec
-from bert_features.config.poolings import Module
 
 
 class Score(OutputKind):
@@ -26,15 +23,8 @@ class Score(OutputKind):
         """One name."""
         return [output.name or ("surprisal" if output.level == "word" else self.name)]
 
-    def specs(
-        self,
-        output: Any,
-        config: BertConfig,
-        layers: Sequence[int | str],
-        dtype: str,
-        modules: tuple[Module, ...],
-    ) -> list[OutputSpec]:
+    def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """One feature of one value, float32."""
         pooling = "sum" if output.level == "word" else "none"
         own = {"dtype": "float32", "width": 1, "pooling": pooling}
-        return [head_spec(self, output, config, name=self.names(output, 1)[0], **own)]
+        return [head_spec(self, output, context.config, name=self.names(output, 1)[0], **own)]

@@ -4,6 +4,7 @@ A struct is a dict from a field's number to its `(type, value)`. A list is `(typ
 elements. https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,9 @@ def encode_unsigned(value: int) -> bytes:
 
 def decode_struct(data: bytes, start: int = 0) -> Struct:
     """The struct at `start`; raises KeyError or IndexError if there is none that Parquet uses."""
-    return _Decoder(data, start).struct()
+    file = io.BytesIO(data)
+    file.seek(start)
+    return _read_struct(file)
 
 
 def _signed(value: int) -> bytes:
@@ -72,12 +75,9 @@ def _encode(kind: int, value: Any) -> bytes:
 
 
 _ENCODERS: dict[int, Callable[[Any], bytes]] = {
-    TRUE: lambda value: bytes([TRUE if value else FALSE]),
-    FALSE: lambda value: bytes([TRUE if value else FALSE]),
+    **dict.fromkeys((TRUE, FALSE), lambda value: bytes([TRUE if value else FALSE])),
     BYTE: lambda value: bytes([value]),
-    I16: _signed,
-    I32: _signed,
-    I64: _signed,
+    **dict.fromkeys((I16, I32, I64), _signed),
     DOUBLE: bytes,
     BINARY: _binary,
     LIST: _list,
@@ -85,57 +85,47 @@ _ENCODERS: dict[int, Callable[[Any], bytes]] = {
 }
 
 
-class _Decoder:
-    """Reads values from `data`, one after the other."""
+def _read_struct(file: io.BytesIO) -> Struct:
+    fields: Struct = {}
+    number = 0
+    while head := _read_byte(file):
+        step, kind = head >> 4, head & 0xF
+        number = number + step if step else _read_signed(file)
+        value = kind == TRUE if kind in (TRUE, FALSE) else _DECODERS[kind](file)
+        fields[number] = (kind, value)
+    return fields
 
-    def __init__(self, data: bytes, start: int) -> None:
-        self._data = data
-        self._at = start
-        self._readers: dict[int, Callable[[], Any]] = {
-            TRUE: lambda: self._byte() == TRUE,
-            FALSE: lambda: self._byte() == TRUE,
-            BYTE: self._byte,
-            I16: self._signed,
-            I32: self._signed,
-            I64: self._signed,
-            DOUBLE: lambda: self._take(_DOUBLE_BYTES),
-            BINARY: lambda: self._take(self._unsigned()),
-            LIST: self._list,
-            STRUCT: self.struct,
-        }
 
-    def struct(self) -> Struct:
-        fields: Struct = {}
-        number = 0
-        while head := self._byte():
-            step, kind = head >> 4, head & 0xF
-            number = number + step if step else self._signed()
-            value = kind == TRUE if kind in (TRUE, FALSE) else self._readers[kind]()
-            fields[number] = (kind, value)
-        return fields
+def _read_list(file: io.BytesIO) -> tuple[int, list[Any]]:
+    head = _read_byte(file)
+    length, kind = head >> 4, head & 0xF
+    length = _read_unsigned(file) if length == _SHORT else length
+    return kind, [_DECODERS[kind](file) for _ in range(length)]
 
-    def _list(self) -> tuple[int, list[Any]]:
-        head = self._byte()
-        length, kind = head >> 4, head & 0xF
-        length = self._unsigned() if length == _SHORT else length
-        return kind, [self._readers[kind]() for _ in range(length)]
 
-    def _byte(self) -> int:
-        value = self._data[self._at]
-        self._at += 1
-        return value
+def _read_byte(file: io.BytesIO) -> int:
+    return file.read(1)[0]
 
-    def _take(self, size: int) -> bytes:
-        self._at += size
-        return self._data[self._at - size : self._at]
 
-    def _unsigned(self) -> int:
-        value = shift = 0
-        while (byte := self._byte()) & 0x80:
-            value |= (byte & 0x7F) << shift
-            shift += 7
-        return value | byte << shift
+def _read_unsigned(file: io.BytesIO) -> int:
+    value = shift = 0
+    while (byte := _read_byte(file)) & 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value | byte << shift
 
-    def _signed(self) -> int:
-        value = self._unsigned()
-        return value >> 1 if value & 1 == 0 else -(value + 1 >> 1)
+
+def _read_signed(file: io.BytesIO) -> int:
+    value = _read_unsigned(file)
+    return value >> 1 if value & 1 == 0 else -(value + 1 >> 1)
+
+
+_DECODERS: dict[int, Callable[[io.BytesIO], Any]] = {
+    **dict.fromkeys((TRUE, FALSE), lambda file: _read_byte(file) == TRUE),
+    BYTE: _read_byte,
+    **dict.fromkeys((I16, I32, I64), _read_signed),
+    DOUBLE: lambda file: file.read(_DOUBLE_BYTES),
+    BINARY: lambda file: file.read(_read_unsigned(file)),
+    LIST: _read_list,
+    STRUCT: _read_struct,
+}
