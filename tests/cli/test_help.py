@@ -8,7 +8,7 @@ import typer
 
 from bert_features.cli import app
 from bert_features.cli.help import COMMANDS as HELP_ORDER
-from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS
+from bert_features.cli.help import GROUPS, LIMITS
 from bert_features.config.poolings import POOLINGS
 from bert_features.serving.catalog import _DEFAULTS, ALL_LAYERS
 from tests.cli.command_line import run
@@ -80,11 +80,21 @@ def test_the_poolings_are_named_with_their_level():
 def test_every_command_has_examples_that_parse(name):
     help = run(name, "-h")
     assert help.stdout == run(name, "--help").stdout
-    examples = [example for example in EXAMPLES if example.startswith(f"bert-features {name} ")]
+    examples = re.findall(
+        r"^  bert-features (.*)$", sections(help.stdout)["Examples"], re.MULTILINE
+    )
     assert examples
-    for example in examples:
-        assert f"  {example}\n" in help.stdout  # on one line, to be copied
-        COMMANDS[name].make_context(name, shlex.split(example)[2:])
+    for example in examples:  # on one line, to be copied
+        own, command, *arguments = (
+            shlex.split(example)[0],
+            COMMANDS[name],
+            *shlex.split(example)[1:],
+        )
+        if hasattr(command, "commands"):  # plot
+            kind, *arguments = arguments
+            command = command.commands[kind]
+        assert own == name
+        command.make_context(name, arguments)
 
 
 def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():
