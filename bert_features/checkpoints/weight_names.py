@@ -1,4 +1,4 @@
-"""The weights of a BERT encoder: their names in each family of checkpoints, and their shapes.
+"""The weights of a BERT encoder: their names in each storage form, and their shapes.
 
 Canonical names are google-research/bert's without the `bert/` prefix; canonical kernels are
 [in, out], as there. Hugging Face stores them [out, in]; the Model Garden (TF2, TF-Hub) stores

@@ -42,7 +42,7 @@ def missing(names, code: str) -> list[str]:
 
 
 INPUTS, OUTPUTS, FILES = (("formats.md", f"## {name}") for name in ("Inputs", "Outputs", "Formats"))
-FAMILIES, CONVERSION = (("checkpoints.md", f"## {name}") for name in ("Families", "Conversion"))
+MODELS, CONVERSION = (("checkpoints.md", f"## {name}") for name in ("Models", "Conversion"))
 SECTIONS = {  # a group of settings -> where they are explained
     settings.INPUT: [INPUTS],
     settings.OUTPUTS: [OUTPUTS],
@@ -80,7 +80,7 @@ TABLES = {  # what the names are -> a section, or a row of its table, and the na
     "output formats": ((*FILES, "| `"), FORMATS),
     "suffixes": ((*FILES, "| `"), SUFFIXES),
     "checksums": (("formats.md", "### Damage", "| `"), FORMATS),
-    "model types": ((*FAMILIES, "| "), ARCHITECTURES),
+    "model types": ((*MODELS, "| "), ARCHITECTURES),
     "conversions": (CONVERSION, TARGETS),
     "commands": (("command_line.md",), [f"bert-features {name}" for name in COMMANDS]),
     "pictures": (
