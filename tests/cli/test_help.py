@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 import typer
@@ -95,6 +96,26 @@ def test_every_command_has_examples_that_parse(name):
             command = command.commands[kind]
         assert own == name
         command.make_context(name, arguments)
+
+
+# Where a command's own tests are, if not in test_NAME.py here.
+TESTS = {
+    "plan": "corpus/test_preview.py",
+    "fill": "extraction/test_masked_lm.py",
+    "serve": "serving/test_run.py",
+    "download": "checkpoints/test_download.py",
+    "convert": "checkpoints/test_convert.py",
+    "export": "export/test_command_line.py",
+    "doctor": "doctor/test_examination.py",
+    "verify": "verify/test_run.py",
+    "compile": "tpu/test_compile.py",
+}
+
+
+@pytest.mark.parametrize("name", HELP_ORDER)
+def test_every_command_has_tests(name):
+    path = Path(__file__).parents[1] / TESTS.get(name, f"cli/test_{name}.py")
+    assert re.search(rf"[\"' ]{name}[\"' ]", path.read_text(encoding="utf-8"))
 
 
 def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():
