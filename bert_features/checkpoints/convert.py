@@ -45,7 +45,8 @@ def convert(
     """Writes a directory that holds a checkpoint in another format, whole or not at all.
 
     `find_checkpoint` and `read_weights` give the same for the copy as for the source, bit for bit.
-    Half-precision weights become float32.
+    Half-precision weights become float32. The copy lacks tables that reading folds into others, as
+    ERNIE's tasks: their number of rows is 0 in its config.
 
     Args:
       checkpoint: the source.
@@ -93,7 +94,7 @@ def write_checkpoint(
     # TensorFlow and safetensors have errors of their own.
     with replacing(out, overwrite=overwrite, folder=True, every=True) as folder:
         folder.mkdir()
-        TARGETS[to](source.config, weights, folder)
+        TARGETS[to](weight_names.folded_config(source.config), weights, folder)
         write_tokenizer(vocab_file, folder, source.config.model_type, source.do_lower_case)
         if source.sentence_transformers is not None:
             sentence_transformers.write_settings(source.sentence_transformers, folder, weights)

@@ -133,9 +133,7 @@ def _check_names(checkpoint: Checkpoint, names: StoredNames, *, pooler: bool) ->
         for row in rows
         if row.canonical not in stored and (pooler or row.canonical not in optional)
     ]
-    known = {row.canonical for row in rows}
-    if checkpoint.config.model_type == "ernie":
-        known.add(weight_names.TASKS.canonical)  # it means nothing without `use_task_id`
+    known = {row.canonical for row in rows} | weight_names.unused_tables(checkpoint.config)
     unexpected = [stored[name] for name in stored.keys() - known]
     problems = {
         "missing": missing,
@@ -153,10 +151,6 @@ def _check_names(checkpoint: Checkpoint, names: StoredNames, *, pooler: bool) ->
         raise CheckpointError(f"{described}: {'; '.join(listed)}")
 
 
-# The axes of weight_names' legend that are the rows of a table -> what the config calls them.
-_ROWS_BY = {"V": "vocab_size", "P": "max_position_embeddings", "T": "type_vocab_size"}
-
-
 def _misshapen(
     checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, str]
 ) -> list[str]:
@@ -166,7 +160,11 @@ def _misshapen(
             allowed = weight_names.stored_shapes(row, checkpoint.config, checkpoint.kind)
             received = shapes[stored[row.canonical]]
             if received not in allowed:
-                key = _ROWS_BY.get(row.shape[0]) if received[1:] == allowed[0][1:] else None
+                key = (
+                    weight_names.TABLE_ROWS.get(row.shape[0])
+                    if received[1:] == allowed[0][1:]
+                    else None
+                )
                 hint = f" ({key} is {allowed[0][0]} in the config)" if key else ""
                 wrong.append(f"{stored[row.canonical]} is {received}, expected {allowed[0]}{hint}")
     return wrong

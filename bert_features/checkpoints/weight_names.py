@@ -1,4 +1,4 @@
-"""The weights of a BERT encoder: their names in each family of checkpoints, and their shapes.
+"""The weights of a BERT encoder: their names in each storage form, and their shapes.
 
 Canonical names are google-research/bert's without the `bert/` prefix; canonical kernels are
 [in, out], as there. Hugging Face stores them [out, in]; the Model Garden (TF2, TF-Hub) stores
@@ -48,6 +48,8 @@ class Weight:
       garden_shape: the axes of the Model Garden's variable.
       transposed: whether Hugging Face stores it transposed.
       tf1: the name in TF1 checkpoints, without `bert/`; empty if it is the canonical one.
+      folded_into: the weight, by canonical name, to whose rows reading adds the first row of this
+        table; the encoder does not have the table. Empty for a weight of the encoder.
     """
 
     canonical: str
@@ -57,6 +59,7 @@ class Weight:
     garden_shape: str
     transposed: bool = False
     tf1: str = ""
+    folded_into: str = ""
 
 
 def _dense(
@@ -83,9 +86,9 @@ def _norm(canonical: str, huggingface: str, garden: str, size: str = "H") -> lis
     ]
 
 
-def _table(canonical: str, garden: str, shape: str) -> Weight:
-    huggingface = canonical.replace("/", ".") + ".weight"
-    return Weight(canonical, huggingface, f"{garden}/embeddings", shape, shape)
+def _table(canonical: str, garden: str, shape: str, *, folded_into: str = "") -> Weight:
+    huggingface, garden = canonical.replace("/", ".") + ".weight", f"{garden}/embeddings"
+    return Weight(canonical, huggingface, garden, shape, shape, folded_into=folded_into)
 
 
 _TF, _HF, _MG = "encoder/layer_{i}", "encoder.layer.{i}", "transformer/layer_{i}"
@@ -93,13 +96,12 @@ _SELF, _HF_SELF = f"{_TF}/attention/self", f"{_HF}.attention.self"
 _MG_SELF = f"{_MG}/self_attention"
 _OUT, _HF_OUT = f"{_TF}/attention/output", f"{_HF}.attention.output"
 
-# Its first row is part of each type, see `folded`.
-TASKS = _table("embeddings/task_type_embeddings", "task_type_embeddings", "KE")
+_TYPES = "embeddings/token_type_embeddings"
 EMBEDDINGS = [
     _table("embeddings/word_embeddings", "word_embeddings", "VE"),
     _table("embeddings/position_embeddings", "position_embedding", "PE"),
-    _table("embeddings/token_type_embeddings", "type_embeddings", "TE"),
-    TASKS,
+    _table(_TYPES, "type_embeddings", "TE"),
+    _table("embeddings/task_type_embeddings", "task_type_embeddings", "KE", folded_into=_TYPES),
     *_norm("embeddings/LayerNorm", "embeddings.LayerNorm", "embeddings/layer_norm", "E"),
     _table("encoder/relative_attention_bias", "relative_attention_bias", "RA"),
 ]
@@ -114,6 +116,13 @@ BLOCK = [
     *_dense(f"{_TF}/output/dense", f"{_HF}.output.dense", f"{_MG}/output", "IH"),
     *_norm(f"{_TF}/output/LayerNorm", f"{_HF}.output.LayerNorm", f"{_MG}/output_layer_norm"),
 ]
+# The axes of the legend that are the rows of a table -> their number in the config; without rows,
+# or null, an architecture lacks the table.
+TABLE_ROWS = {
+    **{"V": "vocab_size", "P": "max_position_embeddings", "T": "type_vocab_size"},
+    **{"K": "task_type_vocab_size", "R": "relative_attention_num_buckets"},
+}
+_FOLDED = [row for row in EMBEDDINGS if row.folded_into]
 # Instead of query, key and value where a checkpoint stores them as one.
 JOINED = _dense(f"{_SELF}/qkv", f"{_HF_SELF}.qkv", f"{_MG_SELF}/qkv", "HQ")
 # Instead of one dense layer where it has a gate whose halves are stored apart.
@@ -179,23 +188,14 @@ def _block(config: BertConfig, *, first: bool) -> list[Weight]:
 
 def _without_absent(rows: list[Weight], config: BertConfig) -> list[Weight]:
     """The rows without tables and biases that the architecture lacks."""
-    absent = "P" if config.global_rope_theta is not None else ""
-    absent += "" if config.type_vocab_size else "T"
-    absent += "" if config.task_type_vocab_size else "K"
-    absent += "" if config.relative_attention_num_buckets else "R"
+    absent = {axis for axis, key in TABLE_ROWS.items() if not getattr(config, key)}
+    absent |= set() if config.global_rope_theta is None else {"P"}
     lacking = _LACKING[config.biases]
-    return [
-        row for row in rows if not set(absent) & set(row.shape) and not lacking.match(row.canonical)
-    ]
+    return [row for row in rows if not absent & {*row.shape} and not lacking.match(row.canonical)]
 
 
 def _sizes(axes: str, config: BertConfig) -> tuple[int, ...]:
-    sizes = {
-        "V": config.vocab_size,
-        "P": config.max_position_embeddings,
-        "T": config.type_vocab_size,
-        "K": config.task_type_vocab_size,
-        "R": config.relative_attention_num_buckets or 0,
+    sizes = {axis: getattr(config, key) or 0 for axis, key in TABLE_ROWS.items()} | {
         "E": config.embedding_width,
         "H": config.hidden_size,
         "I": config.intermediate_size,
@@ -224,16 +224,28 @@ def to_canonical(weight: Weight, config: BertConfig, kind: Kind, value: np.ndarr
 
 
 def folded(weights_by_name: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Weights as the encoder takes them: the first task is added to every type of token."""
-    tasks = weights_by_name.pop(TASKS.canonical, None)
-    if tasks is not None:
-        types = "embeddings/token_type_embeddings"
-        weights_by_name[types] = weights_by_name[types] + tasks[0]
+    """Weights as the encoder takes them, see `Weight.folded_into`."""
+    for row in _FOLDED:
+        table = weights_by_name.pop(row.canonical, None)
+        if table is not None:
+            weights_by_name[row.folded_into] = weights_by_name[row.folded_into] + table[0]
     return weights_by_name
 
 
+def folded_config(config: BertConfig) -> BertConfig:
+    """The config of `folded` weights: without the tables that are not the encoder's."""
+    return config.model_copy(update={TABLE_ROWS[row.shape[0]]: 0 for row in _FOLDED})
+
+
+def unused_tables(config: BertConfig) -> set[str]:
+    """The canonical names of tables that a file may hold although its config does not use them."""
+    switched = ARCHITECTURES[config.model_type].switches.values()
+    return {row.canonical for row in _FOLDED if TABLE_ROWS[row.shape[0]] in switched}
+
+
 def weight_shapes(config: BertConfig, *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
-    """Canonical name -> shape of every weight of an architecture."""
+    """Canonical name -> shape of every weight of an encoder, as `folded` gives them."""
+    config = folded_config(config)
     return {w.canonical: _sizes(w.shape, config) for w in weights(config, pooler=pooler)}
 
 

@@ -5,31 +5,18 @@ Ctrl-C). An error is one line; `--debug` adds the traceback. Commands import Ten
 need it, so `--help` does not.
 """
 
+import importlib
 import sys
 from typing import Any
 
-from bert_features.cli import (  # noqa: F401 - each registers its command
-    check,
-    compile,
-    convert,
-    doctor,
-    download,
-    export,
-    extract,
-    fill,
-    inspect,
-    neighbors,
-    plan,
-    plot,
-    serve,
-    status,
-    tokenize,
-    verify,
-)
 from bert_features.cli.command import app
 from bert_features.cli.edge import leave, report, secure_standard_streams
+from bert_features.cli.help import COMMANDS
 from bert_features.cli.logs import LOG_JSON, error_line, log_form
 from bert_features.errors import printable
+
+for _name in COMMANDS:  # each module registers its command
+    importlib.import_module(f"{__name__}.{_name}")
 
 __all__ = ["app", "main"]
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_features.cli.command import DebugOption, command
+from bert_features.cli.command import (
+    DebugOption,
+    FileFormatOption,
+    SeveralFeaturesArgument,
+    command,
+)
 from bert_features.cli.logs import error_line
 from bert_features.cli.progress import reporting
 from bert_features.cli.settings import as_option
-from bert_features.config.extract_config import FileFormat
 from bert_features.config.settings import DEVICES
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 from bert_features.files import Location, locate, name_of
@@ -21,19 +25,10 @@ if TYPE_CHECKING:
     from bert_features.formats import FeatureFile
 
 
-@command
+@command("check features.parquet", "check features/ --repair")
 def check(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Features files or folders to check; a folder may be an address (gs://, s3://).",
-        ),
-    ],
-    format: Annotated[
-        FileFormat | None,
-        typer.Option(help="Format of the files. Default: the suffix decides.", show_default=False),
-    ] = None,
+    paths: SeveralFeaturesArgument,
+    format: FileFormatOption = None,
     repair: Annotated[
         bool,
         typer.Option(

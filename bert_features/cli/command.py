@@ -12,6 +12,7 @@ from bert_features.cli.edge import guard
 from bert_features.cli.help import CommandGroup, GroupedCommand, HelpAllOption
 from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
 from bert_features.cli.settings import option, set_signature
+from bert_features.config.extract_config import FileFormat
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -33,6 +34,15 @@ InputArgument = Annotated[
         help="File of examples, or its address (gs://, s3://); - reads standard input.",
     ),
 ]
+_FEATURES = "Features file or folder of shards; a folder may be an address (gs://, s3://)."
+FeaturesArgument = Annotated[str, typer.Argument(metavar="FEATURES", help=_FEATURES)]
+SeveralFeaturesArgument = Annotated[list[str], typer.Argument(metavar="FILE...", help=_FEATURES)]
+FileFormatOption = Annotated[
+    FileFormat | None,
+    typer.Option(
+        "--format", help="Format of the file. Default: the suffix decides.", show_default=False
+    ),
+]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")
 ]
@@ -41,32 +51,36 @@ LogJsonOption = Annotated[
 ]
 
 
-def command(function: Callable[..., None], group: typer.Typer = app) -> Callable[..., None]:
+def command(
+    *examples: str, group: typer.Typer = app
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Registers a command; its errors become one line and an exit status.
 
-    It gets `--debug` and `--log-json`, and if it has hidden options `--help-all`.
+    It gets `--debug` and `--log-json`, and if it has hidden options `--help-all`. The examples are
+    command lines, without `bert-features`, for the end of its help.
     """
-    signature = inspect.signature(function)
-    takes_debug = "debug" in signature.parameters
+    epilog = "\n".join(f"bert-features {example}" for example in examples)
 
-    @functools.wraps(function)
-    def run(*, debug: bool, log_json: bool, help_all: bool = False, **given: Any) -> None:
-        set_up_logging()
-        with log_form(as_json=log_json), guard(debug=debug):
-            function(**given, **({"debug": debug} if takes_debug else {}))
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function)
+        takes_debug = "debug" in signature.parameters
 
-    options = {"debug": DebugOption, "log_json": LogJsonOption}
-    if any(map(_is_hidden, signature.parameters.values())):
-        options["help_all"] = HelpAllOption
-    set_signature(
-        run,
-        [
-            *(p for p in signature.parameters.values() if p.name != "debug"),
-            *(option(name, annotation, False) for name, annotation in options.items()),
-        ],
-    )
-    group.command(cls=GroupedCommand)(run)
-    return run
+        @functools.wraps(function)
+        def run(*, debug: bool, log_json: bool, help_all: bool = False, **given: Any) -> None:
+            set_up_logging()
+            with log_form(as_json=log_json), guard(debug=debug):
+                function(**given, **({"debug": debug} if takes_debug else {}))
+
+        options = {"debug": DebugOption, "log_json": LogJsonOption}
+        if any(map(_is_hidden, signature.parameters.values())):
+            options["help_all"] = HelpAllOption
+        own = [each for each in signature.parameters.values() if each.name != "debug"]
+        shared = [option(name, annotation, False) for name, annotation in options.items()]
+        set_signature(run, [*own, *shared])
+        group.command(cls=GroupedCommand, epilog=epilog)(run)
+        return run
+
+    return register
 
 
 def _is_hidden(parameter: inspect.Parameter) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MB = 1e6
 
 
-@command
+@command("compile --topology v5e:2x2 --architecture bert-base")
 @takes_settings(*ExtractConfig.names("features", "resolved"))
 def compile(
     topology: Annotated[

@@ -12,7 +12,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
-@command
+@command("convert bert-tiny bert-tiny-safetensors --to safetensors")
 @takes_settings(*CheckpointOptions.__annotations__, "do_lower_case", config=False)
 def convert(
     checkpoint: Annotated[

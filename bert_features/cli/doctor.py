@@ -16,7 +16,7 @@ from bert_features.doctor.finding import Finding
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 
 
-@command
+@command("doctor --output features/")
 def doctor(
     output: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder that features will be written to.")

@@ -10,7 +10,7 @@ from bert_features.cli.tables import table
 from bert_features.errors import ConfigError
 
 
-@command
+@command("download bert-tiny", "download --list")
 def download(
     name: Annotated[
         str | None,

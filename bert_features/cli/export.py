@@ -28,7 +28,7 @@ _KINDS = {
 }
 
 
-@command
+@command("export --to exported --signature text --layers=-1 --level sequence --pooling mean")
 @takes_settings(
     "checkpoint",
     *(*_OUTPUTS, "outputs", *sorted(_SETTINGS - {"layers"})),

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 
-@command
+@command(
+    "extract texts.txt -o features.parquet",
+    "extract texts.csv -o vectors.npz --layers=-1 --level sequence --long-text window",
+    "extract 'data/*.txt' --output features/",
+    "extract 'data/*.txt' --output features/ --ray local",
+)
 @takes_settings()
 def extract(
     inputs: Annotated[

@@ -14,7 +14,7 @@ from bert_features.errors import InputError
 _CHECKPOINT = ("checkpoint", "config_file", "vocab_file", "do_lower_case", "hidden_act")
 
 
-@command
+@command("fill 'The [MASK] sat.' --checkpoint bert-base-uncased --top-k 3")
 @takes_settings(*_CHECKPOINT, "device", "runtime", "precision", config=False)
 def fill(
     texts: Annotated[

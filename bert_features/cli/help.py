@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -13,46 +14,11 @@ OTHER = "Other options"
 # The groups of options, in their order; a command shows those that it has.
 GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 
-# The commands in the order of the help: a run, around texts, checkpoints, a machine.
+# The commands, each the name of its module, in the order of the help: a run, around texts,
+# checkpoints, a machine.
 COMMANDS = (
     *("extract", "plan", "status", "check", "tokenize", "fill", "neighbors", "plot", "serve"),
     *("download", "inspect", "convert", "export", "doctor", "verify", "compile"),
-)
-
-# Lines that can be copied; a command shows those that begin with it.
-EXAMPLES = tuple(
-    f"bert-features {line}"
-    for line in (
-        "check features.parquet",
-        "check features/ --repair",
-        "compile --topology v5e:2x2 --architecture bert-base",
-        "convert bert-tiny bert-tiny-safetensors --to safetensors",
-        "doctor --output features/",
-        "download bert-tiny",
-        "download --list",
-        "export --to exported --signature text --layers=-1 --level sequence --pooling mean",
-        "extract texts.txt -o features.parquet",
-        "extract texts.csv -o vectors.npz --layers=-1 --level sequence --long-text window",
-        "extract 'data/*.txt' --output features/",
-        "extract 'data/*.txt' --output features/ --ray local",
-        "fill 'The [MASK] sat.' --checkpoint bert-base-uncased --top-k 3",
-        "inspect minilm",
-        "neighbors vectors.npz --query 'A cat sat' --texts texts.csv",
-        "neighbors tokens.arrow --query 'the bank of the river' --token bank",
-        "plan texts.txt --max-seq-length 256",
-        "plot histogram 'They sat by the river bank.' --token bank -o bank.png",
-        "plot similarity 'A dog barked.' 'The cat ran off.' -o tokens.html",
-        "plot attention 'A dog barked at the cat.' -o heads.html",
-        "plot word bank lines.tsv --label-field sense -o bank.svg",
-        "plot scatter labelled.csv --label-field topic -o topics.png",
-        "plot probe labelled.csv --label-field topic -o probe.html",
-        "serve --port 8000",
-        "serve --checkpoint bert-base-uncased --replicas 2 --token-file token.txt",
-        "status features/",
-        "tokenize texts.txt --format ids",
-        "tokenize texts.csv --special-tokens --format jsonl",
-        "verify minilm --device cpu",
-    )
 )
 
 _WHOLE = 1000  # characters of a sentence, which click would cut at the end of the line
@@ -105,7 +71,7 @@ class GroupedCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples."""
-        write_examples(ctx, formatter)
+        write_examples([self.epilog], formatter)
 
 
 class CommandGroup(TyperGroup):
@@ -128,13 +94,12 @@ class CommandGroup(TyperGroup):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples of a group within."""
         if ctx.parent:
-            write_examples(ctx, formatter)
+            write_examples([each.epilog for each in self.commands.values()], formatter)
 
 
-def write_examples(ctx: Any, formatter: Any) -> None:
-    """Writes the examples of a command, each on a line of its own however long it is."""
-    name = ctx.info_name if ctx.parent.parent is None else f"{ctx.parent.info_name} {ctx.info_name}"
-    examples = [line for line in EXAMPLES if line.startswith(f"bert-features {name} ")]
+def write_examples(epilogs: Iterable[str | None], formatter: Any) -> None:
+    """Writes the examples of commands, each on a line of its own however long it is."""
+    examples = [line for epilog in epilogs if epilog for line in epilog.splitlines()]
     if examples:
         with formatter.section("Examples"):
             for example in examples:

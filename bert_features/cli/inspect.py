@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CASINGS = {True: "uncased", False: "cased", None: None}
 
 
-@command
+@command("inspect minilm")
 def inspect(
     checkpoint: Annotated[
         str,

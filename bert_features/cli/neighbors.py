@@ -3,13 +3,13 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import command
+from bert_features.cli.command import FeaturesArgument, command
 from bert_features.cli.settings import as_option, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 # Tokens shown on either side of the one that was found.
 _CONTEXT = 8
 _LEFT_OF_TEXT = 28  # columns
+# A neighbor, its rank and its text, if it is known.
+_Ranked = tuple["Neighbor", int, str | None]
 _HEAD = ("rank", "similarity", "id", "text")
 
 
-@command
+@command(
+    "neighbors vectors.npz --query 'A cat sat' --texts texts.csv",
+    "neighbors tokens.arrow --query 'the bank of the river' --token bank",
+)
 @takes_settings("config_file", "vocab_file", config=False)
 def neighbors(
-    features: Annotated[
-        str,
-        typer.Argument(
-            metavar="FEATURES", help="Features file, or a folder of shards, or its address."
-        ),
-    ],
+    features: FeaturesArgument,
     settings: ExtractConfig,
     query: Annotated[
         list[str] | None,
@@ -110,20 +110,8 @@ def neighbors(
     from bert_features.formats import read_features
     from bert_features.neighbors.nearest import check_inputs, find_texts, nearest, vectors_of_ids
 
-    if query and query_id:
-        raise ConfigError("--query and --query-id are both set; leave one of them out")
-    if not query and not query_id:
-        raise ConfigError("there is no query; pass --query TEXT or --query-id ID")
-    of_texts = {
-        "token": token,
-        "prompt": prompt,
-        "checkpoint": checkpoint,
-        **settings.checkpoint_options(),
-    }
-    unused = [as_option(name) for name, value in of_texts.items() if value is not None]
-    if query_id and unused:
-        raise ConfigError(f"--query-id takes a vector of the file; leave {', '.join(unused)} out")
-    queries = query_id or _read_queries(query or ())
+    text_options = {"token": token, "prompt": prompt, "checkpoint": checkpoint}
+    queries = _queries(query, query_id, text_options | settings.checkpoint_options())
     check_inputs(texts or ())
     file = read_features(features)
     found = nearest(
@@ -143,15 +131,26 @@ def neighbors(
         pairs = zip(queries, found, strict=True)
         found = [[hit for hit in hits if str(hit.unique_id) != own][:top] for own, hits in pairs]
     ids = {hit.unique_id for hits in found for hit in hits}
-    of_ids = find_texts(file, texts, ids) if texts else {}
+    texts_by_id = find_texts(file, texts, ids) if texts else {}
+    describe = _json_lines if output_format == "jsonl" else _table
     for number, (asked, hits) in enumerate(zip(queries, found, strict=True)):
-        ranked = [(hit, rank, of_ids.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
-        if output_format == "jsonl":
-            for each in ranked:
-                print(_json(*each, query=asked))
-        else:
-            print("\n" * (number > 0) + f"query: {asked}")
-            print(table(list(starmap(_row, ranked)), head=_HEAD, right=(0, 1), widths=(4, 10, 8)))
+        ranked = [(hit, rank, texts_by_id.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
+        for line in describe(asked, ranked, is_first=number == 0):
+            print(line)
+
+
+def _queries(
+    texts: Sequence[str] | None, ids: list[str] | None, text_options: Mapping[str, object]
+) -> list[str]:
+    """The texts or ids to search for; ConfigError if both are given, or options without effect."""
+    if texts and ids:
+        raise ConfigError("--query and --query-id are both set; leave one of them out")
+    if not texts and not ids:
+        raise ConfigError("there is no query; pass --query TEXT or --query-id ID")
+    unused = [as_option(name) for name, value in text_options.items() if value is not None]
+    if ids and unused:
+        raise ConfigError(f"--query-id takes a vector of the file; leave {', '.join(unused)} out")
+    return ids or _read_queries(texts or ())
 
 
 def _read_queries(given: Sequence[str]) -> list[str]:
@@ -163,6 +162,11 @@ def _read_queries(given: Sequence[str]) -> list[str]:
     if not queries:
         raise InputError("there is no query; pass --query TEXT, or - and a text on standard input")
     return queries
+
+
+def _table(query: str, ranked: list[_Ranked], *, is_first: bool) -> list[str]:
+    rows = table(list(starmap(_row, ranked)), head=_HEAD, right=(0, 1), widths=(4, 10, 8))
+    return [*([] if is_first else [""]), f"query: {query}", rows]
 
 
 def _row(hit: "Neighbor", rank: int, text: str | None) -> tuple[str, ...]:
@@ -183,16 +187,17 @@ def _in_context(hit: "Neighbor") -> str:
     return "… " * (start > 0) + " ".join(parts)
 
 
-def _json(hit: "Neighbor", rank: int, text: str | None, *, query: str) -> str:
-    values = {
-        "query": query,
-        "rank": rank,
-        "similarity": hit.similarity,
-        "id": hit.unique_id,
-        "record": hit.record,
-        "position": hit.position,
-        "token": hit.token,
-        "context": None if hit.tokens is None else _in_context(hit),
-        "text": text,
-    }
-    return json.dumps({name: value for name, value in values.items() if value is not None})
+def _json_lines(query: str, ranked: list[_Ranked], *, is_first: bool) -> Iterator[str]:
+    for hit, rank, text in ranked:
+        values = {
+            "query": query,
+            "rank": rank,
+            "similarity": hit.similarity,
+            "id": hit.unique_id,
+            "record": hit.record,
+            "position": hit.position,
+            "token": hit.token,
+            "context": None if hit.tokens is None else _in_context(hit),
+            "text": text,
+        }
+        yield json.dumps({name: value for name, value in values.items() if value is not None})

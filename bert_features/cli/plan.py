@@ -20,7 +20,7 @@ _MAX_LINES = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-@command
+@command("plan texts.txt --max-seq-length 256")
 @takes_settings()
 def plan(
     inputs: Annotated[

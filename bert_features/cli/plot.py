@@ -96,7 +96,7 @@ app.add_typer(kinds, name="plot", help="Draws what layers compute, and compares 
 _kind = functools.partial(command, group=kinds)
 
 
-@_kind
+@_kind("plot histogram 'They sat by the river bank.' --token bank -o bank.png")
 @takes_settings(*MODEL_SETTINGS)
 def histogram(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text that has the token.")],
@@ -121,7 +121,7 @@ def histogram(
         draw(token_histogram(settings, text, token, occurrence=occurrence, layer=_layer(layer)))
 
 
-@_kind
+@_kind("plot similarity 'A dog barked.' 'The cat ran off.' -o tokens.html")
 @takes_settings(*MODEL_SETTINGS)
 def similarity(
     texts: Annotated[
@@ -142,7 +142,7 @@ def similarity(
         draw(compare_tokens(settings, texts, _layer(layer)))
 
 
-@_kind
+@_kind("plot attention 'A dog barked at the cat.' -o heads.html")
 @takes_settings(*MODEL_SETTINGS, *WORD_SETTINGS)
 def attention(
     texts: Annotated[
@@ -185,7 +185,7 @@ def attention(
         draw(show_attention(settings, pair, layers=chosen, heads=heads, level=level))
 
 
-@_kind
+@_kind("plot word bank lines.tsv --label-field sense -o bank.svg")
 @takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
 def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],
@@ -217,7 +217,7 @@ def word(
         draw(compare_word(settings, word, lines, _layer(layer)))
 
 
-@_kind
+@_kind("plot scatter labelled.csv --label-field topic -o topics.png")
 @takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS)
 def scatter(
     input_path: FileArgument,
@@ -255,7 +255,7 @@ def scatter(
         )
 
 
-@_kind
+@_kind("plot probe labelled.csv --label-field topic -o probe.html")
 @takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS)
 def probe(
     input_path: FileArgument,

@@ -23,7 +23,9 @@ logger = logging.getLogger("bert_features.serve")
 _SETTINGS = [name for name in ExtractConfig.model_fields if ExtractConfig.marks(name).served]
 
 
-@command
+@command(
+    "serve --port 8000", "serve --checkpoint bert-base-uncased --replicas 2 --token-file token.txt"
+)
 @takes_settings(*_SETTINGS)
 @takes_fields_of(ServeSettings)
 @takes_fields_of(Limits, prefix="max_")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bert_features.corpus.status import Status
 
 
-@command
+@command("status features/")
 def status(
     folder: Annotated[
         str,

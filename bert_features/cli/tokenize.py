@@ -32,7 +32,7 @@ _CALL_EXAMPLES = 1024
 _CALL_CHARACTERS = 1 << 18
 
 
-@command
+@command("tokenize texts.txt --format ids", "tokenize texts.csv --special-tokens --format jsonl")
 @takes_settings(*_SETTINGS)
 def tokenize(
     input_path: InputArgument,
@@ -146,7 +146,7 @@ def _lines(
             if max_seq_length is not None:
                 kept = kept_lengths(*kept, max_seq_length, between)
             first = [*cls, *texts[2 * i][: kept[0]], *sep * (between if kept[1] else 1)]
-            second = [*texts[2 * i + 1][: kept[1]], *(sep if kept[1] else [])]
+            second = [*texts[2 * i + 1][: kept[1]], *sep * bool(kept[1])]
             ids = first + second
             if output_format == "ids":
                 yield " ".join(map(str, ids))
@@ -156,11 +156,14 @@ def _lines(
                 yield " ".join(tokens)
                 continue
             offsets = offsets_of(pieces, i, kept, LongText())
-            if not special_tokens:
-                offsets = [offset for offset in offsets if offset is not None]
-            type_ids = [0] * len(first) + [type_b] * len(second)
-            fields = {"id": example.unique_id, "tokens": tokens, "ids": ids}
-            yield json.dumps({**fields, "type_ids": type_ids, "offsets": offsets})
+            values = {
+                "id": example.unique_id,
+                "tokens": tokens,
+                "ids": ids,
+                "type_ids": [0] * len(first) + [type_b] * len(second),
+                "offsets": offsets if special_tokens else list(filter(None, offsets)),
+            }
+            yield json.dumps(values)
 
 
 def _chunks(examples: Iterable["InputExample"]) -> Iterator[list["InputExample"]]:

@@ -33,7 +33,7 @@ _COLUMNS = {
 _SIGNS = {"deviation": "<=", "cosine": ">="}
 
 
-@command
+@command("verify minilm --device cpu")
 @takes_settings(
     *CheckpointOptions.__annotations__, "do_lower_case", "device", "runtime", config=False
 )

@@ -28,6 +28,7 @@ class Architecture:
       older: key in older files -> key here; it is never written, and today's key wins.
       aliases: keys here, separated by blanks, that its class reads too and prefers to its own.
       unread: keys here that its class does not read.
+      switches: key in its files -> key here that is 0 unless the first is true.
       neutral: further keys in its files without effect on the numbers, or read by code below.
     """
 
@@ -38,6 +39,7 @@ class Architecture:
     older: Mapping[str, str] = field(default_factory=dict)
     aliases: str = ""
     unread: str = ""
+    switches: Mapping[str, str] = field(default_factory=dict)
     neutral: str = ""
 
     def foreign(self, values: Mapping[str, Any]) -> set[str]:
@@ -174,7 +176,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         # transformers counts positions from 2 whatever a file says.
         fixed={"pad_token_id": (None, 1)},
     ),
-    "ernie": Architecture("ErnieModel", values={"task_type_vocab_size": 3}, neutral="use_task_id"),
+    "ernie": Architecture(
+        "ErnieModel",
+        values={"task_type_vocab_size": 3},
+        switches={"use_task_id": "task_type_vocab_size"},
+    ),
     "nomic_bert": Architecture(
         "NomicBertModel",
         values={
@@ -280,8 +286,7 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         own.setdefault("position_offset", padding + 1)
     own = {**architecture.values, **own}
     own["model_type"] = architecture.values.get("model_type", model_type)
-    if model_type == "ernie" and not values.get("use_task_id"):
-        own["task_type_vocab_size"] = 0
+    own |= {key: 0 for switch, key in architecture.switches.items() if not values.get(switch)}
     return own | gated_values(values, own, source) if "gated" in architecture.values else own
 
 
@@ -298,7 +303,7 @@ def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:
     """The keys of a config file that are not among `BertConfig`'s fields, and in no table here."""
     _, architecture = _architecture(values, "config")
     used = (fields - architecture.foreign(values)) | {*architecture.keys, *architecture.older}
-    neutral = NEUTRAL | set(architecture.neutral.split())
+    neutral = NEUTRAL | set(architecture.neutral.split()) | architecture.switches.keys()
     return sorted(values.keys() - used - architecture.fixed_keys().keys() - neutral)
 
 

@@ -13,6 +13,7 @@ from bert_features.checkpoints.convert import config_values, convert
 from bert_features.checkpoints.find import find_checkpoint, find_without_tensorflow
 from bert_features.checkpoints.read import has_pooler, read_weights
 from bert_features.checkpoints.weight_readers import open_weights
+from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError, ConfigError
 from tests import families
@@ -188,9 +189,13 @@ HEADS = {
 }
 
 
-# ERNIE's first task is part of the types of tokens.
-FOLDED = {"task_type_vocab_size": 0}
+# Model types whose files differ from a relative's in the tokenizer or in absent keys alone.
+ALIKE = {"xlm-roberta": "roberta", "camembert": "roberta", "new": "gte"}
 PREFIX = {name: f"{name}." for name in HEADS} | {"modernbert": "model."}
+
+
+def test_every_model_type_has_a_checkpoint():
+    assert ARCHITECTURES.keys() - ALIKE.keys() == {*families.NAMES} == {"bert", *HEADS}
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -203,8 +208,11 @@ def test_heads_are_left_out_and_listed(name, caplog):
     )
     with caplog.at_level(logging.INFO, "bert_features"):
         weights = read_weights(found, pooler=has_pooler(found))
-    shapes = weight_names.weight_shapes(found.config.model_copy(update=FOLDED))
-    assert {name: value.shape for name, value in weights.items()} == shapes
+    assert {name: v.shape for name, v in weights.items()} == weight_names.weight_shapes(
+        found.config
+    )
+    counted = weight_names.parameter_count(found.config)
+    assert sum(value.size for value in weights.values()) == counted
     (line,) = [line for line in caplog.messages if "ignoring the heads" in line]
     assert HEADS[name][0].split(".")[0] in line
 
@@ -240,14 +248,15 @@ def test_convert_writes_the_relatives_own_file(name, tmp_path):
     source = find_checkpoint(families.DATA / name, vocab_file=vocab)
     convert(source, tmp_path / "copy", to="safetensors")
     copy = find_checkpoint(tmp_path / "copy")
-    assert copy.config == source.config.model_copy(update=FOLDED)
+    folded = {"task_type_vocab_size": 0}  # ERNIE's tasks: the first is part of each type
+    assert copy.config == source.config.model_copy(update=folded)
     assert_same(read_weights(copy, pooler=has_pooler(copy)), families.weights(name))
     stored = open_weights(families.DATA / name / "model.safetensors", "safetensors").shapes()
     written = load_file(tmp_path / "copy" / "model.safetensors")
     assert {f"{PREFIX[name]}{key}" for key in written} <= stored.keys()  # transformers' names
     values = json.loads((tmp_path / "copy" / "config.json").read_text())
     theirs = json.loads((families.DATA / name / "config.json").read_text())
-    own = {"hidden_act", "activation", "architectures"}  # words for the same
+    own = {"hidden_act", "activation", "architectures", *folded}  # words for the same
     assert {k: v for k, v in values.items() if k in theirs and k not in own} == {
         k: v for k, v in theirs.items() if k in values and k not in own
     }

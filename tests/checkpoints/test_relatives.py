@@ -111,3 +111,6 @@ def test_the_tasks_of_ernie(used, tmp_path):
     weights = read_weights(found)
     np.testing.assert_array_equal(weights["embeddings/token_type_embeddings"], want)
     assert "embeddings/task_type_embeddings" not in weights
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    with pytest.raises(CheckpointError, match=r"1 unexpected: ernie\.\S+task_type_embeddings"):
+        read_weights(find_checkpoint(tmp_path))

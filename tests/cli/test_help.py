@@ -2,13 +2,14 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 import typer
 
 from bert_features.cli import app
 from bert_features.cli.help import COMMANDS as HELP_ORDER
-from bert_features.cli.help import EXAMPLES, GROUPS, LIMITS
+from bert_features.cli.help import GROUPS, LIMITS
 from bert_features.config.poolings import POOLINGS
 from bert_features.serving.catalog import _DEFAULTS, ALL_LAYERS
 from tests.cli.command_line import run
@@ -80,11 +81,41 @@ def test_the_poolings_are_named_with_their_level():
 def test_every_command_has_examples_that_parse(name):
     help = run(name, "-h")
     assert help.stdout == run(name, "--help").stdout
-    examples = [example for example in EXAMPLES if example.startswith(f"bert-features {name} ")]
+    examples = re.findall(
+        r"^  bert-features (.*)$", sections(help.stdout)["Examples"], re.MULTILINE
+    )
     assert examples
-    for example in examples:
-        assert f"  {example}\n" in help.stdout  # on one line, to be copied
-        COMMANDS[name].make_context(name, shlex.split(example)[2:])
+    for example in examples:  # on one line, to be copied
+        own, command, *arguments = (
+            shlex.split(example)[0],
+            COMMANDS[name],
+            *shlex.split(example)[1:],
+        )
+        if hasattr(command, "commands"):  # plot
+            kind, *arguments = arguments
+            command = command.commands[kind]
+        assert own == name
+        command.make_context(name, arguments)
+
+
+# Where a command's own tests are, if not in test_NAME.py here.
+TESTS = {
+    "plan": "corpus/test_preview.py",
+    "fill": "extraction/test_masked_lm.py",
+    "serve": "serving/test_run.py",
+    "download": "checkpoints/test_download.py",
+    "convert": "checkpoints/test_convert.py",
+    "export": "export/test_command_line.py",
+    "doctor": "doctor/test_examination.py",
+    "verify": "verify/test_run.py",
+    "compile": "tpu/test_compile.py",
+}
+
+
+@pytest.mark.parametrize("name", HELP_ORDER)
+def test_every_command_has_tests(name):
+    path = Path(__file__).parents[1] / TESTS.get(name, f"cli/test_{name}.py")
+    assert re.search(rf"[\"' ]{name}[\"' ]", path.read_text(encoding="utf-8"))
 
 
 def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():

@@ -9,6 +9,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+from bert_features.config.kinds import KINDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -106,6 +110,13 @@ def test_a_kind(toy, tmp_path):
         toy,
         tmp_path,
     )
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"layers"}))
+def test_every_kind_has_tests_of_its_numbers(kind):
+    """`layers` is the default, which most tests have."""
+    paths = [*ROOT.glob("tests/encoder/test_*.py"), *ROOT.glob("tests/extraction/test_*.py")]
+    assert any(f'"{kind}"' in path.read_text(encoding="utf-8") for path in paths)
 
 
 def test_a_level(tmp_path):

@@ -1,10 +1,11 @@
-"""Input files for the tests of readers."""
+"""Input files for the tests of readers: one sample of each format, and how they are written."""
 
 import bz2
 import gzip
 import io
 import json
 import lzma
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,43 @@ COMPRESS = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How a format of text writes examples of one word each.
+
+    Attributes:
+      row: one example; it has the word at {text}, and its number at {i} where there is room.
+      head, between, end: what comes before the first, between two, and after the last.
+    """
+
+    row: str
+    head: str = ""
+    between: str = ""
+    end: str = ""
+
+    def chunks(self, texts):
+        """The content, a piece for each text, and the end."""
+        for i, text in enumerate(texts):
+            yield (self.between if i else self.head) + self.row.format(i=i, text=text)
+        yield self.end
+
+    def content(self, *texts):
+        return "".join(self.chunks(texts)).encode()
+
+
+# Every format but Parquet, whose content is bytes; the generic tests run over these.
+SAMPLES = {
+    "text": Sample("{text}\n"),
+    "words": Sample("{text}\n"),
+    "jsonl": Sample('{{"id": {i}, "text": "{text}"}}\n'),
+    "json": Sample('{{"id": {i}, "text": "{text}"}}', head="[", between=",\n", end="]\n"),
+    "csv": Sample("{text},{i}\n", head="text,id\n"),
+    "tsv": Sample("{text}\t{i}\n", head="text\tid\n"),
+    "conll": Sample("{text} O {i}\n\n"),
+    "conllu": Sample("1\t{text}\t{i}\n\n"),
 }
 
 

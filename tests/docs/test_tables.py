@@ -1,0 +1,121 @@
+"""The tables of the package stand in the documentation: each name in code, in its own section."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from bert_features.checkpoints.convert import TARGETS
+from bert_features.cli.help import COMMANDS
+from bert_features.cli.plot import kinds as plot_commands
+from bert_features.cli.settings import as_option
+from bert_features.config import settings
+from bert_features.config.architectures import ARCHITECTURES
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.input_format import FORMATS as INPUT_FORMATS
+from bert_features.config.kinds import KINDS
+from bert_features.config.levels import LEVELS
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.poolings import AUTO_POOLING, POOLINGS
+from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.formats import DTYPES, FORMATS, SUFFIXES
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CODE = re.compile(r"^```.*?^```|`[^`]+`", re.MULTILINE | re.DOTALL)
+
+
+def read_code(page: str, heading: str = "", row: str = "") -> str:
+    """The code of a section with its subsections, or of one row of its tables."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    if heading:
+        text = text.partition(f"\n{heading}\n")[2]
+        level = len(heading.partition(" ")[0])
+        text = re.split(rf"^#{{1,{level}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = text.splitlines(keepends=True)
+    return "\n".join(CODE.findall("".join(line for line in lines if line.startswith(row))))
+
+
+def missing(names, code: str) -> list[str]:
+    return [n for n in names if not re.search(rf"(?<![\w-]){re.escape(n)}(?![\w-])", code)]
+
+
+INPUTS, OUTPUTS, FILES = (("formats.md", f"## {name}") for name in ("Inputs", "Outputs", "Formats"))
+MODELS, CONVERSION = (("checkpoints.md", f"## {name}") for name in ("Models", "Conversion"))
+SECTIONS = {  # a group of settings -> where they are explained
+    settings.INPUT: [INPUTS],
+    settings.OUTPUTS: [OUTPUTS],
+    settings.LONG_TEXTS: [OUTPUTS],
+    settings.MODEL: [("checkpoints.md",)],
+    settings.DEVICES: [("tpu.md",), ("formats.md", "## Shapes and memory")],
+    settings.FILES: [FILES, ("corpora.md",)],
+}
+TYPES = get_type_hints(ExtractConfig)
+
+
+def values_of(kind) -> list[str]:
+    """The words that a setting of a type of words takes."""
+    if get_origin(kind) is Literal:
+        return [value for value in get_args(kind) if isinstance(value, str)]
+    return [value for part in get_args(kind) for value in values_of(part)]
+
+
+TABLES = {  # what the names are -> a section, or a row of its table, and the names
+    "kinds": ((*OUTPUTS, "| `kind` |"), KINDS),
+    "levels": (OUTPUTS, LEVELS),
+    "levels of vectors": ((*OUTPUTS, "| `level` |"), POOLINGS),
+    "poolings of words": ((*OUTPUTS, "| `pooling` of words |"), POOLINGS["word"]),
+    "poolings": ((*OUTPUTS, "| `pooling` of seq"), [*POOLINGS["sequence"], AUTO_POOLING]),
+    "settings of an output": (OUTPUTS, OutputConfig.model_fields),
+    "types of values": (
+        (*OUTPUTS, "| `dtype` |"),
+        sorted({d for all in DTYPES.values() for d in all}),
+    ),
+    "input formats": ((*INPUTS, "| `"), INPUT_FORMATS),
+    "suffixes of inputs": (
+        (*INPUTS, "| `"),
+        [s for r in INPUT_FORMATS.values() for s in r.suffixes],
+    ),
+    "output formats": ((*FILES, "| `"), FORMATS),
+    "suffixes": ((*FILES, "| `"), SUFFIXES),
+    "checksums": (("formats.md", "### Damage", "| `"), FORMATS),
+    "model types": ((*MODELS, "| "), ARCHITECTURES),
+    "conversions": (CONVERSION, TARGETS),
+    "commands": (("command_line.md",), [f"bert-features {name}" for name in COMMANDS]),
+    "pictures": (
+        ("plots.md", "## Plots"),
+        [f"plot {each.callback.__name__}" for each in plot_commands.registered_commands],
+    ),
+    "options of serve": (
+        ("serving.md",),
+        [
+            *(as_option(each.name) for each in fields(ServeSettings) if each.metadata),
+            *(as_option(f"max_{each.name}") for each in fields(Limits)),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_name_stands_in_its_section(table):
+    place, names = TABLES[table]
+    assert names
+    assert not missing(names, read_code(*place)), f"not in {' '.join(place)}"
+
+
+@pytest.mark.parametrize("name", ExtractConfig.model_fields)
+def test_every_setting_stands_in_its_section_with_its_words(name):
+    places = SECTIONS[ExtractConfig.marks(name).group]
+    code = "\n".join(read_code(*place) for place in places)
+    names = {name, as_option(name), as_option(name, "False")}
+    assert len(missing(names, code)) < len(names), f"{name} is not in {places}"
+    assert not missing(values_of(TYPES[name]), code), f"values of {name} are not in {places}"
+
+
+def test_a_name_that_is_missing_is_found():
+    code = read_code("formats.md", "### Damage")
+    assert missing(["parquet", "arro", "csv"], code) == ["arro", "csv"]
+    assert "verify=True" in code
+    assert "unique_id" not in code  # of the section before it
+    assert read_code("formats.md", "### Damage", "| `npz`") == "`npz`\n`numpy.load`"
