@@ -60,7 +60,7 @@ same_files() { # ARCHIVE, AND THE FILES THAT IT MUST HOLD AND MAY HOLD AS PATTER
     fail "$(basename "$1") does not hold the files of the repository: < is missing, > is too much"
 }
 same_files "$work"/dist/*.whl '^bert_features/' '\.md$|\.dist-info/'
-same_files "$work"/dist/*.tar.gz . '^(\.ci/.*|\.gitignore|MANIFEST\.in|PKG-INFO)$|\.egg-info/'
+same_files "$work"/dist/*.tar.gz . '^(\.ci/.*|\.gitignore|MANIFEST\.in|PKG-INFO|configs/extract)$|\.egg-info/'
 
 echo "Installing the wheel into an environment of its own"
 "$python" -m venv --without-pip "$work/venv"

@@ -31,18 +31,16 @@ version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 # Reduces pip's output to a line for each download, and one every 10 seconds. If pip fails, the end
 # of its output follows: before that, its notices about itself are not about this project.
 pip_install() {
-  local python=$1 log started=$SECONDS beat status=0
+  local python=$1 log started=$SECONDS status=0
   shift
   log=$(mktemp)
-  # Until this script ends, even by Ctrl-C, which a background process does not get.
-  while sleep "${PIP_LOG_SECONDS:-10}" >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
-    echo "  pip is at work ($((SECONDS - started)) s so far)" >&2
-  done &
-  beat=$!
-  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 |
-    tee "$log" | _pip_steps >&2 || status=$?
-  kill "$beat" 2>/dev/null || true
-  wait "$beat" 2>/dev/null || true
+  # Until descriptor 9 is closed, which the end of this script does too, also by Ctrl-C.
+  exec 9> >(while read -rt "${PIP_LOG_SECONDS:-10}" || [ $? -gt 128 ]; do
+    echo "  pip is at work ($((SECONDS - started)) s so far)"
+  done >&2)
+  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 9>&- |
+    tee "$log" 9>&- | _pip_steps >&2 || status=$?
+  exec 9>&-
   [ "$status" = 0 ] || tail -n 20 "$log" >&2
   rm -f "$log"
   return "$status"

@@ -20,7 +20,7 @@ from bert_features.checkpoints.weight_readers import (
 )
 from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
-from bert_features.files import local_path
+from bert_features.files import path_as_given
 from bert_features.text import tokenizer_files, tokenizer_settings
 
 logger = logging.getLogger("bert_features")
@@ -75,7 +75,7 @@ def locate(path: Path, name: str) -> WeightFiles:
 
 def meant(name: str) -> str:
     """`did you mean 'a' or 'b'? `, of published names and neighbours; empty if none is similar."""
-    path = local_path(name)
+    path = path_as_given(name)
     known = {}
     if path.name == name:  # else it is a path
         known = {one.lower(): repr(one) for one in (MINILM, *PUBLISHED, *ALIASES)}

@@ -2,7 +2,6 @@
 
 import importlib.util
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -66,9 +65,7 @@ def _tf_hub(name: str) -> Path:
 
 
 def _is_path(name: str) -> bool:
-    path = files.local_path(name)
-    # Not by `Path`, which raises for a name that is too long.
-    return os.path.exists(path) or os.path.isfile(f"{path}.index")  # noqa: PTH110, PTH113
+    return files.is_there(name) or files.is_there(f"{name}.index")
 
 
 def _published(name: str) -> Path:

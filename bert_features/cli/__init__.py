@@ -27,26 +27,30 @@ from bert_features.cli import (  # noqa: F401 - each registers its command
     verify,
 )
 from bert_features.cli.command import app
-from bert_features.cli.edge import leave, secure_standard_streams
+from bert_features.cli.edge import leave, report, secure_standard_streams
 from bert_features.cli.logs import LOG_JSON, error_line, log_form
+from bert_features.errors import printable
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
     """Runs the console script."""
-    secure_standard_streams()
     with log_form(as_json=LOG_JSON in sys.argv):
         try:
+            secure_standard_streams()
             status = app(standalone_mode=False)
+            if not status:  # else an error is printed already
+                sys.stdout.flush()
         except Exception as error:
             usage: Any = error  # by its attributes: typer brings a click of its own, or takes one
-            if not hasattr(usage, "exit_code"):
-                raise
-            if LOG_JSON in sys.argv:
+            status = getattr(usage, "exit_code", None)
+            if status is None:
+                status = report(error, debug="--debug" in sys.argv)
+            elif LOG_JSON in sys.argv:
                 print(error_line(usage.format_message()), file=sys.stderr)
             else:
+                usage.message = printable(usage.message)
                 usage.show()
-            status = usage.exit_code
     if status:
         leave(status)

@@ -18,7 +18,7 @@ import typer
 
 from bert_features.cli.logs import error_line
 from bert_features.cli.settings import as_option
-from bert_features.errors import BertFeaturesError, ConfigError, first_line
+from bert_features.errors import BertFeaturesError, ConfigError, OutputError, first_line
 from bert_features.files import is_writing
 from bert_features.monitor import interruption
 
@@ -57,14 +57,19 @@ def guard(*, debug: bool) -> Iterator[None]:
         raise
     # All of them: a library that Ctrl-C interrupts may turn KeyboardInterrupt into another error.
     except (Exception, KeyboardInterrupt) as error:
-        line, status = _describe(error, interruption.received)
-        trace = traceback.format_exc() if debug else ""
-        with contextlib.suppress(OSError):  # nobody may read the streams any more
-            sys.stdout.flush()
-        with contextlib.suppress(OSError):
-            if line or trace:
-                print(error_line(line, trace), file=sys.stderr)
-        raise typer.Exit(status) from None
+        raise typer.Exit(report(error, debug=debug)) from None
+
+
+def report(error: Exception | KeyboardInterrupt, *, debug: bool) -> int:
+    """Prints the line for an error that is being handled; gives the exit status."""
+    line, status = _describe(error, interruption.received)
+    trace = traceback.format_exc() if debug else ""
+    with contextlib.suppress(OSError, AttributeError):  # its reader has left, or it is closed
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        if line or trace:
+            print(error_line(line, trace), file=sys.stderr)
+    return status
 
 
 @contextlib.contextmanager
@@ -128,6 +133,9 @@ def _describe_foreseen(error: Exception) -> str | None:
         return _NO_THREAD
     if isinstance(error, OSError):
         return _REFUSED.get(error.errno)
+    if isinstance(error, UnicodeEncodeError):
+        lacking = f"{error.encoding}, which lacks {error.object[error.start]!r}"
+        return f"standard output is {lacking}; set PYTHONIOENCODING=utf-8"
     if isinstance(error, ImportError) and _NO_ROOM in str(error):
         return f"out of memory: {_named(error)}"
     if not _DEVICE_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
@@ -149,7 +157,7 @@ def leave(status: int) -> NoReturn:
     for its lock, the thread is ended within C++ code, which aborts the process.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(status)
 
@@ -158,13 +166,17 @@ def secure_standard_streams() -> None:
     """Keeps files from taking the place of a standard stream that the caller has closed.
 
     The first file that is opened would get its number, and whatever a library prints would go into
-    that file. A name that the terminal's encoding lacks ends no command.
+    that file. Raises OutputError if it is standard output: results would be lost. A name that the
+    terminal's encoding lacks ends no command.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+            setattr(sys, name, None)  # as Python does, so that a reader can tell
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        raise OutputError("standard output is closed; redirect it to a file, or to /dev/null")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -55,13 +55,15 @@ def error_line(line: str, trace: str = "") -> str:
     if is_json():
         return _object("error", line, {"traceback": trace} if trace else {})
     # It may name what others have written: their control characters do not reach the terminal.
-    return f"{trace}bert-features: " + "\n".join(map(printable, line.split("\n")))
+    return f"{trace}bert-features: {printable(line)}"
 
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         if not is_json():
-            return super().format(record)
+            line = super().format(record)
+            ours = record.name == "bert_features" and not record.exc_info
+            return printable(line) if ours else line  # as an error
         fields = dict(getattr(record, "fields", {}))
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)

@@ -157,7 +157,8 @@ def neighbors(
 def _read_queries(given: Sequence[str]) -> list[str]:
     queries: list[str] = []
     for query in given:
-        lines = sys.stdin.read().splitlines() if query == "-" else [query]
+        piped = sys.stdin.read() if query == "-" and sys.stdin else ""  # None if it is closed
+        lines = piped.splitlines() if query == "-" else [query]
         queries += [line.strip() for line in lines if line.strip()]
     if not queries:
         raise InputError("there is no query; pass --query TEXT, or - and a text on standard input")

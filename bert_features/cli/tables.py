@@ -5,6 +5,8 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Union
 
+from bert_features.errors import printable
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -38,7 +40,7 @@ def table(
             no_wrap=True,
         )
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*(printable(cell) if isinstance(cell, str) else cell for cell in row))
     text = io.StringIO()
     console = Console(
         file=text,

@@ -1,5 +1,6 @@
 """bert-features tokenize: prints the word pieces of each example."""
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -73,6 +74,8 @@ def tokenize(
     check_file(input_path)
     hint_at_format(settings, [input_path])
     tokenizer = _make_tokenizer(settings)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a program may read it, so nothing is escaped
+        sys.stdout.reconfigure(errors="strict")
     for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
         sys.stdout.write(line + "\n")
 

@@ -276,7 +276,7 @@ class ExtractConfig(Settings):
 
         Args:
           path: the file, flat `key = value` settings; or the name of one that comes with the
-            package, such as `minilm`.
+            package, such as `pogiatzis`.
           **overrides: settings that take precedence over the file's.
 
         Raises:
@@ -288,7 +288,7 @@ class ExtractConfig(Settings):
             cls.of(values, source=str(path))  # errors in the file name the file
         except ConfigError as error:
             raise ConfigError(str(error)) from error  # and its keys, whoever reads them
-        if path.parent == PRESETS:  # its settings are not the user's: they give way
+        if path.parent.samefile(PRESETS):  # its settings are not the user's: they give way
             idle = idle_settings({**values, **overrides})
             values = {name: value for name, value in values.items() if name not in idle}
         config = cls.of({**values, **overrides})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import InputError, printable
-from bert_features.files import connect, is_url, local_path
+from bert_features.files import connect, is_url, local_path, path_as_given
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
 from bert_features.readers.contents import features_error
@@ -127,7 +127,7 @@ def _files_of(name: str, folders: bool) -> list[str]:
 
 
 def _local_files(name: str, folders: bool) -> list[str]:
-    path = local_path(name)
+    path = path_as_given(name)
     if glob.has_magic(name) and not os.path.lexists(path):
         matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207 - leaves out hidden files
         files = [match for match in matches if not Path(match).is_dir()]

@@ -9,8 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from bert_features.config.ray_settings import RaySettings
@@ -22,6 +21,7 @@ from bert_features.corpus.worker import load_writer, portable, report_logs, writ
 from bert_features.errors import DeviceError, OutputError
 from bert_features.extraction.description import find_differences, find_versions
 from bert_features.extraction.feature_store import check_cache
+from bert_features.files import local_path
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime
 from bert_features.ray.cluster import (
@@ -82,7 +82,7 @@ class RayActors(Executor):
         try:
             self._resources = resources_of_actors(self._ray, settings, job.config.device)
             cores = math.ceil(self._resources.get("CPU", 0)) or None
-            self._arguments = self._ray.put(_absolute(job)), os.getcwd(), cores  # noqa: PTH109
+            self._arguments = self._ray.put(job), str(local_path(".")), cores
             self._kind = self._ray.remote(ShardActor).options(**actor_options(self._resources))
             self._wait_until_ready(shards)
         except BaseException:
@@ -206,16 +206,6 @@ class RayActors(Executor):
             )
         logger.warning("shard %d is computed again: %s", actor.shard, reason)
         self._left.appendleft(actor.shard)
-
-
-def _absolute(job: Job) -> Job:
-    """The same with absolute paths of what the run writes."""
-    manifest, place = job.manifest, job.place
-    if isinstance(manifest.folder, Path):
-        manifest = replace(manifest, folder=manifest.folder.absolute())
-    if place is not None:
-        place = replace(place, folder=place.folder.absolute())
-    return replace(job, manifest=manifest, place=place)
 
 
 class ShardActor:

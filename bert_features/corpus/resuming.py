@@ -97,7 +97,7 @@ def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
 
 def hint_of_folder(inputs: Sequence[str]) -> str:
     """What to know about inputs that a run named by relative paths; empty for others."""
-    relative = any(not is_url(name) and not local_path(name).is_absolute() for name in inputs)
+    relative = any(not is_url(name) and str(local_path(name)) not in name for name in inputs)
     return " (names are relative to the folder in which the run began)" if relative else ""
 
 

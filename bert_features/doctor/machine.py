@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert_features.doctor.finding import Finding
-from bert_features.files import CACHE_VARIABLE, cache_dir
+from bert_features.files import CACHE_VARIABLE, cache_dir, local_path
 from bert_features.files.reporting import describe_size
 from bert_features.machine import hardware, onednn, tpu_installation
 
@@ -155,7 +155,7 @@ def check_cache() -> Finding:
 
 def check_output(folder: Path) -> Finding:
     """Whether features can be written to a folder."""
-    folder = folder.absolute()
+    folder = local_path(folder)
     problem = write_problem(folder)
     if problem:
         remedy = f"bert-features extract … --output {_writable_place()}/features.parquet"
@@ -199,7 +199,7 @@ def write_problem(folder: Path) -> str | None:
 
 def _nearest(path: Path) -> Path:
     """The path if it exists, or else its nearest parent folder that does."""
-    path = path.absolute()
+    path = local_path(path)
     return next(place for place in (path, *path.parents) if os.path.lexists(place))
 
 

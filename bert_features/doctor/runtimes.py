@@ -3,6 +3,7 @@
 And the findings from it: about imports, and about the numbers of JAX on a CPU.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -12,11 +13,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bert_features.doctor.finding import Finding, Status
 from bert_features.errors import describe_exit
+from bert_features.files import local_path
 from bert_features.machine.jax_on_cpus import INSTALL
 from bert_features.machine.tpu_errors import explain
 
@@ -32,7 +33,7 @@ _LOG = re.compile(
     r"|^=== Source Location Trace|^\S+\.cc:\d+$"
 )
 _MAX_CHARACTERS = 300
-# The process ends itself when its time is over; what it has started may go on.
+# The process ends itself when its time is over; what it has started may hold its pipes open.
 _GRACE_SECONDS = 2.0
 # Package -> the checks whose findings explain why its import fails, the likeliest first; and the
 # command if there are none.
@@ -110,11 +111,11 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         "TF_CPP_MIN_LOG_LEVEL": "2",
         **environment,
         # The child must find the same packages as this process, however this one was started.
-        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "PYTHONPATH": os.pathsep.join(str(local_path(path)) for path in sys.path),
         "PYTHONSAFEPATH": "1",
     }
     started = time.monotonic()
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command + ["--with-tpu"] * with_tpu,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -123,14 +124,14 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         text=True,
         errors="replace",
         start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=seconds + _GRACE_SECONDS)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)  # what it has started holds the pipes as well
-        output, errors = process.communicate()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds + _GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)  # what it has started holds the pipes as well
+            output, errors = process.communicate()
+        finally:
+            _kill_group(process.pid)  # what it has started may outlive it without the pipes
     if process.returncode in (-signal.SIGALRM, -signal.SIGKILL):
         ending = f"did not finish within {seconds:g} s"
     elif process.returncode < 0:
@@ -139,6 +140,11 @@ def ask(runtime: str, environment: Mapping[str, str], seconds: float, *, with_tp
         ending = f"the process ended with status {process.returncode}"
     ending = ": ".join(filter(None, [ending, last_words(errors)]))
     return _outcome(output, ending, time.monotonic() - started)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # every process has ended
+        os.killpg(group, signal.SIGKILL)
 
 
 def _outcome(output: str, ending: str, seconds: float) -> Outcome:

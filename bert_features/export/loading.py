@@ -14,6 +14,7 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.export.checks import SAVED_MODEL, Signature
+from bert_features.files import local_path
 from bert_features.text.tokenizer import utf8
 from bert_features.text.tokenizer_files import NAMES, read_tokenizer
 
@@ -36,7 +37,7 @@ class Export:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         if not (self.path / SAVED_MODEL).is_file():
             raise OutputError(f"{path} is no export: it has no {SAVED_MODEL}")
         try:

@@ -26,6 +26,7 @@ from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.kinds import masks_rows, needs
 from bert_features.config.output_specs import (
     attention_tokens,
+    calibration_file,
     has_words,
     output_names,
     outputs_on_device,
@@ -34,6 +35,7 @@ from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
 from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
 from bert_features.extraction.prompts import Prompts
+from bert_features.files import locate
 from bert_features.formats.records import FeatureRecord
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
@@ -101,9 +103,11 @@ class Preparation:
         check_kinds(config)
         self._given = config
         self._resolve_length(config)
-        self.outputs = config.plan_outputs(
+        outputs = config.plan_outputs(
             self.checkpoint.config, auto_pooling(self.checkpoint, config.output_configs())
         )
+        places = {o: str(locate(file)) for o in outputs if (file := calibration_file(o))}
+        self.outputs = tuple(replace(o, calibration=places.get(o, o.calibration)) for o in outputs)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
         self.devices = self.runtime.devices

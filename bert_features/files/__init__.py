@@ -1,6 +1,13 @@
 """Files: addresses of object stores, files that appear whole or not at all, the cache, locks."""
 
-from bert_features.files.addresses import connect, is_url, local_path, remote_errors
+from bert_features.files.addresses import (
+    connect,
+    is_there,
+    is_url,
+    local_path,
+    path_as_given,
+    remote_errors,
+)
 from bert_features.files.cache import CACHE_VARIABLE, IN_CACHE, cache_dir, from_cache
 from bert_features.files.locks import locked
 from bert_features.files.reporting import Reporting, storage_errors
@@ -38,6 +45,7 @@ __all__ = [
     "connect",
     "find_leftovers",
     "from_cache",
+    "is_there",
     "is_url",
     "is_writing",
     "local_path",
@@ -45,6 +53,7 @@ __all__ = [
     "locked",
     "name_of",
     "open_store",
+    "path_as_given",
     "real_target",
     "remote_errors",
     "remove_leftovers",

@@ -1,6 +1,7 @@
 """Addresses of object stores and servers (gs://, s3://, memory://, https://), opened by fsspec."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +23,31 @@ def is_url(path: str | Path) -> bool:
     return _SCHEME.match(path) is not None and _LOCAL.match(path) is None
 
 
-def local_path(path: str | Path) -> Path:
-    """A local path, without `file://` if it has it."""
+def path_as_given(path: str | Path) -> Path:
+    """A local path without `file://` if it has it, for names that users see."""
     return Path(_LOCAL.sub("", str(path), count=1))
+
+
+def local_path(path: str | Path) -> Path:
+    """A local path, without `file://`; absolute, so that it means one file wherever it is used.
+
+    Links and `..` stay. Raises BertFeaturesError if it is relative to a folder that was deleted.
+    """
+    named = path_as_given(path)
+    try:
+        return named.absolute()
+    except FileNotFoundError as error:
+        raise BertFeaturesError(
+            f"{named} is relative to the working folder, which was deleted; change to another"
+        ) from error
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether a local path leads to something."""
+    # Not by `Path`, which raises for a name that is too long.
+    with contextlib.suppress(BertFeaturesError):  # of a deleted folder
+        return os.path.exists(local_path(path))  # noqa: PTH110
+    return False
 
 
 def connect(url: str, error: type[BertFeaturesError]) -> tuple[Any, str]:

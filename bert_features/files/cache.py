@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bert_features.errors import BertFeaturesError, CheckpointError
+from bert_features.files.addresses import local_path
 from bert_features.files.reporting import Reporting
 from bert_features.files.staging import replacing
 
@@ -23,7 +24,7 @@ _HASH_BYTES = hashlib.sha256().digest_size
 def cache_dir() -> Path:
     """The folder for downloads and compiled code: $BERT_FEATURES_CACHE, or the platform's."""
     if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser()
+        return local_path(Path(chosen).expanduser())
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("bert_features"))
@@ -39,7 +40,7 @@ def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], byte
     """
     try:
         path = cache_dir() / folder / _name(sources)
-    except RuntimeError:  # pathlib found no home folder
+    except (RuntimeError, BertFeaturesError):  # there is no home folder, or no working folder
         return compute()
     found = _read(path)
     if found is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from bert_features.errors import OutputError
-from bert_features.files.addresses import is_url, local_path
+from bert_features.files.addresses import is_there, is_url, local_path
 from bert_features.files.reporting import Reporting, storage_errors
 
 # The name of standard output as a target.
@@ -19,9 +19,10 @@ Role = tuple[str, str | Path | int]
 
 
 def real_target(path: str | Path) -> Path:
-    """What a path names: the file or folder a symbolic link points to, else the path itself."""
+    """What a path names, absolute: what a symbolic link points to, else the path itself."""
     # Not by `Path`, which raises for a name that is too long.
-    return Path(os.path.realpath(path) if os.path.islink(path) else path)  # noqa: PTH114
+    local = local_path(path)
+    return Path(os.path.realpath(local) if os.path.islink(local) else local)  # noqa: PTH114
 
 
 def check_target(
@@ -116,8 +117,7 @@ def check_folder(folder: Path, read: Iterable[Role], *, overwrite: bool) -> Path
 
 
 def _exists(path: str | Path | int) -> bool:
-    # Not by `Path`, which raises for a name that is too long.
-    return isinstance(path, int) or (not is_url(path) and os.path.exists(_local(path)))  # noqa: PTH110
+    return isinstance(path, int) or (not is_url(path) and is_there(path))
 
 
 def _is_same_file(one: str | Path | int, other: str | Path | int) -> bool:

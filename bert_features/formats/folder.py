@@ -49,8 +49,9 @@ class FeatureFolder(FeatureFile):
         or the first shard is not what the manifest says.
     """
 
-    path: Location  # type: ignore[assignment]  # of a file it is a path
+    path: Location
     _noun = "folder"
+    _watched = MANIFEST
 
     def __init__(self, path: Location) -> None:
         self._opened: dict[int, FeatureFile] = {}  # the last one used is last

@@ -84,7 +84,7 @@ class _Restored(FeatureFile):
 
     def __init__(self, file: FeatureFile) -> None:
         self._file, self._stored, self.format = file, _small(file.features), file.format
-        self.has_token_ids = file.has_token_ids
+        self.has_token_ids, self._watched = file.has_token_ids, file._watched
         super().__init__(file.path)
 
     def _check_readable(self) -> None:

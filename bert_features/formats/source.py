@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from bert_features.errors import BertFeaturesError, OutputError, first_line
-from bert_features.files import is_url
+from bert_features.files import locate
 from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
@@ -34,10 +34,12 @@ class RecordSource(ABC):
     # What has no checksum that is compared as it is read.
     _unchecked: ClassVar[tuple[str, ...]] = ()
     _noun: ClassVar[str] = "file"  # what `path` is, in messages
+    _watched: str = ""  # the file of a folder that is written with any other
 
     def __init__(self, path: Path) -> None:
-        self.path = path if is_url(path) else Path(path)
+        self.path: Any = locate(path)
         self._check_readable()
+        self._opened_as = self._identity()
         with self._one_clear_error():
             header = self._read_header()
             self.metadata, self._features, self.id_type, self._count, self._is_whole = header
@@ -51,6 +53,16 @@ class RecordSource(ABC):
                 pass
         except OSError as error:
             raise OutputError(f"cannot read {self.path}: {error.strerror}") from error
+
+    def _identity(self) -> tuple[int, ...] | None:
+        """What another file in its place does not share; None if nothing, or an address, is there.
+
+        Files are opened when they are used, by libraries that take a path.
+        """
+        with contextlib.suppress(OSError):
+            found = Path(self.path, self._watched).stat()
+            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return None
 
     # What a format implements; any exception means that the file is damaged.
 
@@ -162,6 +174,10 @@ class RecordSource(ABC):
     @contextlib.contextmanager
     def _one_clear_error(self) -> Iterator[None]:
         try:
+            if self._identity() not in (None, self._opened_as):
+                raise OutputError(
+                    f"{self.path} was replaced or changed after it was opened; open it again"
+                )
             yield
         except (BertFeaturesError, MemoryError):
             raise

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import ConfigError, MissingExtraError
-from bert_features.files import IN_CACHE, Location, cache_dir, locked, replacing
+from bert_features.files import IN_CACHE, Location, cache_dir, locked, replacing, storage_errors
 from bert_features.formats.folder import FeatureFolder
 from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
@@ -56,7 +56,10 @@ def search_index(
     faiss = _import_faiss()
     path = _index_path(file, feature, similarity)
     if not path.exists():
-        with locked(path.with_suffix(".lock"), f"waiting for another process to build {path}"):
+        with (
+            storage_errors(f"write {path}", **IN_CACHE),
+            locked(path.with_suffix(".lock"), f"waiting for another process to build {path}"),
+        ):
             if not path.exists():
                 _build(faiss, path, file, feature, similarity)
     index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_features.batches.bucketing import FILLER_ID, Columns
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.errors import ConfigError
+from bert_features.files import locate
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.official.graph_step import GraphStep, UserModelFn
 from bert_features.official.input_fn import InputFn, MemoryInputFn
@@ -77,7 +78,8 @@ class Estimator:
         model_dir: str | None = None,
     ) -> None:
         self.config = config or RunConfig()
-        self.model_dir = model_dir or self.config.model_dir
+        chosen = model_dir or self.config.model_dir
+        self.model_dir = str(locate(chosen)) if chosen else None
         self.params = dict(params or {})
         if predict_batch_size is not None:
             self.params["batch_size"] = predict_batch_size

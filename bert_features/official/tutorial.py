@@ -11,6 +11,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import Layers
 from bert_features.errors import ConfigError
 from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.files import local_path
 from bert_features.formats.records import FeatureRecord
 
 
@@ -83,8 +84,8 @@ def _named(record: FeatureRecord) -> tuple[str, ...]:
     return (record.tokens if record.words is None else record.words) or ()
 
 
-# Settings -> extractor and the bytes of its weights, the one used last at the end.
-_loaded: dict[ExtractConfig, tuple[FeatureExtractor, int]] = {}
+# Settings, and the folder of their paths -> extractor and its bytes, the one used last at the end.
+_loaded: dict[tuple[ExtractConfig, Path], tuple[FeatureExtractor, int]] = {}
 _LOADING = threading.Lock()
 # Who compares layers or ways to combine them calls with a few settings in turn. Small models are
 # kept for all of these, and of a large one only the last: BERT-large has 1.3 GB.
@@ -93,9 +94,10 @@ _MAX_LOADED_BYTES = 1 << 30
 
 def _extractor(config: ExtractConfig) -> FeatureExtractor:
     """The extractor for some settings; it stays loaded while there is room for it."""
+    place = config, local_path(".")
     with _LOADING:
-        loaded = _loaded.pop(config, None) or _load(config)
-        _loaded[config] = loaded
+        loaded = _loaded.pop(place, None) or _load(config)
+        _loaded[place] = loaded
         for key in list(_loaded)[:-1]:
             if sum(size for _, size in _loaded.values()) > _MAX_LOADED_BYTES:
                 del _loaded[key]

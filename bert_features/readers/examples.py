@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
+from bert_features.files import locate
 from bert_features.readers import frames, registry
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import EncodingErrors
@@ -43,7 +44,8 @@ def read_examples(
         its ids are wrong or repeated, or its suffix is one of files without texts.
       MissingExtraError: the package that opens this kind of address is not installed.
     """
-    return registry.read(source_of(path, input_format, encoding_errors))
+    place = path if str(path) == "-" else locate(path)  # it is opened later
+    return registry.read(source_of(place, input_format, encoding_errors))
 
 
 def count_examples(path: str | Path, input_format: InputFormat | None = None) -> int | None:

@@ -28,7 +28,7 @@ from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 logger = logging.getLogger("bert_features")
 
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
-# Rows longer than this have a graph of their own on a CPU: see `kernels.attend_by_head`. Without
+# Rows longer than this have a graph of their own on a CPU: see `attention.by_head`. Without
 # AVX-512 it pays earlier (benchmarks/diary.md).
 _LONG_ROW, _LONG_ROW_IF_NARROW = 256, 96
 # Batches of up to so many tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.

@@ -126,3 +126,14 @@ def test_positions_that_are_counted_by_another_token():
     check_vocab(WordPieceFile(swapped), roberta, "vocab.txt")
     with pytest.raises(CheckpointError, match=r"pad_token_id is 1 in .* of vocab.txt is 0"):
         check_vocab(WordPieceFile(TOY_VOCAB), roberta, "vocab.txt")
+
+
+def test_a_relative_path_means_the_checkpoint_that_was_found(toy, tmp_path, monkeypatch):
+    shutil.copytree(toy, tmp_path / "here" / "toy")
+    monkeypatch.chdir(tmp_path / "here")
+    expected, found = find_checkpoint(toy), find_checkpoint("toy", vocab_file="toy/vocab.txt")
+    assert found.name == "toy"
+    monkeypatch.chdir(tmp_path)
+    assert found.sha256 == expected.sha256
+    assert all(path.is_absolute() and path.exists() for _, path in found.files())
+    assert_same(read_weights(found), read_weights(expected))

@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Staging
 from bert_features.monitor import interruption
 from tests.cli.command_line import program, run
+from tests.cli.forks import call_in_fork
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
         "import os, sys\n"
         "from bert_features.cli.edge import secure_standard_streams\n"
         "secure_standard_streams()\n"
-        "print(sys.stdin.read(), file=sys.stderr)\n"
+        "print(sys.stdin, file=sys.stderr)\n"
         f"number = os.open({str(tmp_path / 'f')!r}, os.O_CREAT)\n"
         "print(number)"
     )
@@ -172,19 +175,6 @@ def test_a_reader_that_leaves_ends_a_command_quietly():
     assert process.stderr.read() == ""
     assert process.wait(timeout=600) == 128 + signal.SIGPIPE
     process.stderr.close()
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_results_that_cannot_be_written_are_an_error():
-    with Path("/dev/full").open("w") as full:
-        result = subprocess.run(
-            [sys.executable, "-m", "bert_features", "download", "--list"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    assert result.stderr == ("bert-features: cannot write the output: the disk is full\n")
-    assert result.returncode == 1
 
 
 def test_an_interruption_while_files_are_half_written_is_raised_again(tmp_path, monkeypatch):
@@ -211,3 +201,78 @@ def test_an_interruption_while_files_are_half_written_is_raised_again(tmp_path, 
     with pytest.raises(typer.Exit) as caught, edge.guard(debug=False):
         write()
     assert caught.value.exit_code == 128 + signal.SIGTERM
+
+
+CLOSED = "standard output is closed; redirect it to a file, or to /dev/null"
+GONE = "is relative to the working folder, which was deleted; change to another"
+PIECES = ["tokenize", "--cased", "--vocab-file", "vocab.txt"]
+STREAMS = [
+    # Arguments, what a shell closes, standard output and its encoding; the error and the status.
+    (["--help"], (), "/dev/full", "utf-8", "cannot write the output: the disk is full", 1),
+    (["--version"], (1,), "out", "utf-8", CLOSED, 1),
+    (["extract", "in.txt", "-o", "-"], (1,), "out", "utf-8", CLOSED, 1),
+    ([*PIECES, "in.txt"], (), "/dev/full", "utf-8", "cannot write the output: the disk is full", 1),
+    ([*PIECES, "-"], (0,), "out", "utf-8", "standard input is closed; pass a file, or redir", 1),
+    ([*PIECES, "in.txt"], (), "out", "latin-1", "", 0),
+    ([*PIECES, "in.txt"], (), "out", "ascii", r"standard output is ascii, which lacks '\xe9'; ", 1),
+    (
+        [*PIECES, "a\nb\x1b.txt"],
+        (),
+        "out",
+        "utf-8",
+        r"cannot read a\nb\x1b.txt: No such file or",
+        1,
+    ),
+    (["a\nb\x1b"], (), "out", "utf-8", r"No such command 'a\nb\x1b'", 2),
+    ([*PIECES, "in.txt"], "gone", "out", "utf-8", GONE, 1),
+    (["extract", "in.txt", "-o", "out.npz"], "gone", "out", "utf-8", GONE, 1),
+]
+
+
+@pytest.mark.slow  # of the fork server
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_standard_streams_that_fail(tmp_path):
+    """In one process, as it starts for each of them."""
+    (tmp_path / "in.txt").write_text("é\n", encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\né\n")
+    call_in_fork(run_with_streams, tmp_path)
+    results = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    for case, (status, error, out) in zip(STREAMS, results, strict=True):
+        assert (status, case[4] in error) == (case[5], True), (case, error)
+        assert "Traceback" not in error
+        assert error.count("\n") == (error != "") or status == 2
+        assert case[3] != "latin-1" or out == "é\n"
+
+
+def run_with_streams(folder):
+    """Writes the exit status, standard error and standard output of each of `STREAMS`."""
+    from bert_features import cli
+
+    results = (folder / "results").open("w")
+    for arguments, closed, out, encoding, _, _ in STREAMS:
+        status = []
+        cli.leave = status.append
+        os.chdir(folder)
+        if closed == "gone":
+            (folder / "gone").mkdir()
+            os.chdir(folder / "gone")
+            (folder / "gone").rmdir()
+        for number, path in enumerate([os.devnull, folder / out, folder / "err"]):
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+        streams = [
+            open(number, mode, 1, encoding, errors, closefd=False)  # noqa: SIM115
+            for number, mode, errors in [
+                (0, "r", None),
+                (1, "w", None),
+                (2, "w", "backslashreplace"),
+            ]
+        ]
+        for number in closed if closed != "gone" else ():
+            os.close(number)
+            streams[number] = None  # as Python does
+        sys.stdin, sys.stdout, sys.stderr = streams
+        sys.argv = ["bert-features", *arguments]
+        cli.main()
+        error = (folder / "err").read_text()
+        written = (folder / "out").read_text("latin-1") if out == "out" else ""
+        print(json.dumps([status[0] if status else 0, error, written]), file=results, flush=True)

@@ -104,7 +104,7 @@ def test_the_form_ends_with_its_block():
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    assert error_line("é \x1b[2J\nx") == "bert-features: é \\x1b[2J\nx"
+    assert error_line("é \x1b[2J\nx") == "bert-features: é \\x1b[2J\\nx"
 
 
 def test_a_logged_exception_keeps_its_traceback():

@@ -108,7 +108,7 @@ def test_a_config_file_for_extract_serves(toy, toy_tokens, tmp_path):
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--vocab", "nowhere", "--checkpoint", "minilm"], 1, "cannot read the vocabulary nowhere"),
+        (["--vocab", "nowhere", "--checkpoint", "minilm"], 1, "/nowhere: No such file"),
         (["--text-field", "body"], 2, "is set, but the input is read as text"),
         (["--max-seq-length", "2"], 2, "Invalid value for '--max-seq-length'"),
         (["--max-line-bytes", "3"], 1, "in.txt, line 1: the line is longer than 3 bytes"),

@@ -241,10 +241,11 @@ def test_a_setting_of_the_run_that_every_output_has_itself_is_refused(name):
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_the_packages_own_settings_give_way_to_those_of_the_user(preset, tmp_path):
-    assert ExtractConfig.load(preset, kind="score").output_configs()[0].kind == "score"
-    ExtractConfig.load(preset, level="sequence", pooling="pooler")
+    score = {"kind": "score", "level": "word"}
+    assert ExtractConfig.load(preset, **score).output_configs()[0].kind == "score"
+    ExtractConfig.load(preset, kind="layers", level="sequence", pooling="pooler")
     with pytest.raises(ConfigError, match="layers has no meaning for kind 'score'"):
-        ExtractConfig.load(preset, kind="score", layers=[0])
+        ExtractConfig.load(preset, **score, layers=[0])
     (tmp_path / "own.toml").write_text("layers = [0]\n")
     with pytest.raises(ConfigError, match="layers has no meaning for kind 'score'"):
         ExtractConfig.load(tmp_path / "own.toml", kind="score")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_features.encoder.attention.banded import Banded, BandedLanes
 from bert_features.encoder.attention.by_head import ByHead
 from bert_features.encoder.attention.choice import choose_form
-from bert_features.encoder.attention.lanes import Lanes
+from bert_features.encoder.attention.lanes import Lanes, rows_side_by_side
 from bert_features.encoder.attention.plain import Plain, Weighing
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
@@ -37,7 +37,7 @@ FORMS = {
 # of which the last has one token, or is full. In lanes a row of more than 128 tokens has its scores
 # computed twice; of four rows of 32 tokens all lie side by side, of 33 two.
 LENGTHS = {
-    "any": {4: (1, 5, 6, 16, 17, 24)},
+    "any": {4: (1, 5, 6, 16, 17, 24), None: (6,)},
     "cpu": {4: (5, 6, 17)},
     "few tokens": {4: (6, 17)},
     "head by head": {4: (6, 17)},
@@ -173,3 +173,11 @@ def test_the_form_of_a_block_on_a_device(case):
     found = (type(form), type(form.of_block)) if isinstance(form, Banded) else type(form)
     assert found == want
     assert (form.heads, form.head_size, form.window, form.drop) == (2, 4, window, drop)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "beside"),
+    [(4, 32, 4), (4, 33, 2), (3, 64, 1), (3, 42, 3), (2, 64, 2), (2, 129, 1), (500, 1, 125)],
+)
+def test_rows_side_by_side_fill_the_lanes(rows, length, beside):
+    assert rows_side_by_side(np.ones((rows, length), np.int32)) == beside

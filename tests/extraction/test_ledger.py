@@ -78,6 +78,15 @@ def full_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+def test_it_is_written_where_it_was_begun(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("ledger")
+    monkeypatch.chdir("there")
+    _fill(ledger, 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"there", "ledger"}
+
+
 # One line is written as the file is closed, many before.
 @pytest.mark.parametrize("count", [1, 20_000])
 def test_a_full_disk(tmp_path, count):

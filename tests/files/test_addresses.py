@@ -1,11 +1,13 @@
 """Addresses: which paths are one, and errors of drivers in one line."""
 
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from bert_features import files
-from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from bert_features.errors import BertFeaturesError, CheckpointError, ConfigError, MissingExtraError
 from tests.reference.object_store import ServerError
 
 
@@ -34,6 +36,21 @@ def test_what_is_an_address(path, expected):
 def test_local_addresses_are_paths():
     assert str(files.local_path("file:///a/b")) == "/a/b"
     assert str(files.local_path("/a/file:///b")) == "/a/file:/b"
+
+
+def test_a_path_is_absolute_and_an_address_stays(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "f").touch()
+    monkeypatch.chdir(folder)
+    assert files.local_path("../folder/f") == folder / ".." / "folder" / "f"
+    assert files.locate("gs://bucket/f/") == "gs://bucket/f"
+    assert files.is_there("f")
+    shutil.rmtree(folder)
+    assert files.local_path("/f") == Path("/f")
+    assert not files.is_there("f")
+    with pytest.raises(BertFeaturesError, match="f is relative to the working folder, which was d"):
+        files.local_path("f")
 
 
 @pytest.mark.parametrize(

@@ -483,7 +483,7 @@ class TestTargets:
         (tmp_path / "real").write_text("old")
         (tmp_path / "link").symlink_to("real")
         assert real_target(tmp_path / "link") == tmp_path / "real"
-        assert real_target("relative") == Path("relative")
+        assert real_target("relative") == Path.cwd() / "relative"
         with pytest.raises(OutputError, match="real exists; pass overwrite=True"):
             check_target(real_target(tmp_path / "link"), overwrite=False)
         stage(real_target(tmp_path / "link"), overwrite=True).commit()

@@ -1,5 +1,6 @@
 """Files that are missing, damaged, or something else: one clear error."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import pytest
 from bert_features.errors import OutputError
 from bert_features.formats import (
     FORMATS,
+    open_writer,
     read_features,
 )
+from bert_features.formats.records import Feature
 from tests.formats.feature_files import (
+    METADATA,
     ONE,
     SIDECARS,
     SUFFIX,
@@ -22,6 +26,7 @@ from tests.formats.feature_files import (
     read_all,
     write,
 )
+from tests.formats.feature_folders import write_folder
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -120,3 +125,54 @@ def test_a_file_of_the_format_but_not_ours(
 ) -> None:
     make(tmp_path / "f")
     assert_refused(tmp_path / "f", format)
+
+
+SMALL = (Feature("s", (-1,), "none", 1, "int8", "sequence", "mean", ranges=((-9.0,), (9.0,))),)
+
+
+@pytest.mark.parametrize("form", [*FORMATS, "folder", "floats"])
+def test_a_path_means_the_file_that_was_there(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another of its name is in the next folder, and then in its place."""
+    format = {"folder": "npz", "floats": "parquet"}.get(form, form)
+    features, name = SMALL if form == "floats" else ONE, f"f{SUFFIX[format]}"
+    for folder, lengths in (("here", [1, 2]), ("there", [3, 4, 5])):
+        (tmp_path / folder).mkdir()
+        place, batch = tmp_path / folder / name, make_batch(features, lengths, seed=len(lengths))
+        if form == "folder":
+            write_folder(place, format, features, batch)
+        else:
+            write(place, format, features, batch)
+    monkeypatch.chdir(tmp_path / "here")
+    whole = read_features(tmp_path / "here" / name, floats=form == "floats")
+    expected = [record.features for record in whole]
+    file = read_features(name, floats=form == "floats")
+    monkeypatch.chdir(tmp_path / "there")
+    vector = features[0].name
+    for record, values in zip(file, expected, strict=True):
+        assert np.array_equal(record.features[vector], values[vector])
+    assert len(file) == 2
+    file.close()
+    assert np.array_equal(file[1].features[vector], expected[1][vector])
+    file.close()
+    shutil.rmtree(tmp_path / "here")
+    shutil.copytree(tmp_path / "there", tmp_path / "here")
+    changed = f"^{file.path} was replaced or changed after it was opened; open it again$"
+    for use in (lambda: file[0], lambda: list(file), file.verify):
+        with pytest.raises(OutputError, match=changed):
+            use()
+
+
+@all_formats
+def test_a_file_is_written_where_it_was_begun(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    writer = open_writer("f", format=format, features=ONE, metadata=METADATA)
+    monkeypatch.chdir("there")
+    with writer:
+        writer.write(make_batch(ONE, [1]))
+    assert len(read_features(tmp_path / "f", format=format)) == 1
+    assert not list(Path().iterdir())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_features import nearest
-from bert_features.errors import ConfigError, MissingExtraError
+from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.neighbors import faiss_index
 from tests.formats.feature_files import EVERYTHING, make_batch, some_batches, write
@@ -96,3 +96,12 @@ def test_wrong_arguments(tmp_path, cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"faiss-cpu is not installed\..*\[faiss\]"):
         nearest(tmp_path / "f.npz", np.ones(16), index="faiss")
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file" / "cache"))
+    batch = FeatureBatch(np.arange(100), {"text": clustered(100)})
+    write(tmp_path / "f.npz", "npz", (TEXT,), batch)
+    with pytest.raises(CheckpointError, match=r"^cannot write .*; set BERT_FEATURES_CACHE to a fo"):
+        nearest(tmp_path / "f.npz", np.eye(16)[0], index="faiss")

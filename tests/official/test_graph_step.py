@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,6 +206,8 @@ def test_variables_come_from_a_checkpoint(tmp_path):
         assert ys(estimator, checkpoint_path=path) == [1.0 + value, 2.0 + value]
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
     assert ys(Estimator(scaling, RunConfig(model_dir=str(tmp_path)))) == [11.0, 12.0]
+    assert Estimator(scaling, model_dir="m").model_dir == str(Path.cwd() / "m")
+    assert Estimator(scaling, model_dir="gs://b/m").model_dir == "gs://b/m"
 
 
 def test_a_scaffold_names_the_checkpoint(tmp_path):

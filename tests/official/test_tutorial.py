@@ -55,6 +55,16 @@ def test_the_files_of_a_loaded_model_may_go(toy, made, tmp_path):
     assert len(made) == 2
 
 
+def test_a_relative_name_means_another_model_in_another_folder(toy, made, tmp_path, monkeypatch):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "uncased_toy").symlink_to(toy)
+        monkeypatch.chdir(folder)
+        call("uncased_toy", -1)
+        call("uncased_toy", -1)
+    assert len(made) == 2
+
+
 def test_a_second_short_call_traces_no_graph(toy, made):
     """Tracing takes longer than many short calls."""
     first, second, third = (call(toy, -1) for _ in range(3))

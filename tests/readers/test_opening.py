@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import constants
 
 from bert_features.errors import InputError
-from bert_features.readers.examples import count_examples
+from bert_features.readers.examples import count_examples, read_examples
 from bert_features.readers.input_example import InputExample
 from tests.readers.inputs import COMPRESS, read, write, write_parquet
 from tests.reference.file_server import FileServer
@@ -40,13 +40,22 @@ def test_local_files_with_odd_names(tmp_path, monkeypatch):
         assert count_examples(name) == 2
 
 
+def test_the_file_that_was_named_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "in.txt", "a\n")
+    examples = read_examples("in.txt")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir("there")
+    assert list(examples) == [InputExample(0, "a")]
+
+
 def test_a_local_address_is_a_path(tmp_path):
     path = write(tmp_path, "in.csv", "text\na\n")
     assert read(f"file://{path}") == [InputExample(0, "a")]
     assert count_examples(f"file://{write(tmp_path, 'in.txt', TEXT)}") == 2
     table = write_parquet(tmp_path, {"text": ["a", "b"]})
     assert len(read(f"file://{table}")) == count_examples(f"file://{table}") == 2
-    with pytest.raises(InputError, match=r"cannot read file:///.*absent.*No such file"):
+    with pytest.raises(InputError, match=r"cannot read /.*absent.*No such file"):
         read(f"file://{tmp_path}/absent.txt")
 
 

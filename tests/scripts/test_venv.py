@@ -1,8 +1,10 @@
 """scripts/venv.sh: which Python it takes, and what an installation says, with a made-up pip."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,7 @@ def install(tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     return start
@@ -60,6 +63,19 @@ def test_a_failed_installation_shows_pips_own_words_and_ends_the_script(install,
     stdout, stderr = process.communicate(timeout=600)
     assert stderr.splitlines()[-1] == "ERROR: no such package"
     assert (process.returncode, stdout) == (1, "")
+    assert ended(process.pid)
+
+
+def ended(group):
+    """Whether all processes of a group end within ten seconds; ends those that do not."""
+    for _ in range(1000):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    os.killpg(group, signal.SIGKILL)
+    return False
 
 
 PYTHON = """#!/bin/sh
