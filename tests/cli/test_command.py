@@ -69,7 +69,7 @@ ERRORS = [
     ("plan in.txt --layers=-7", 2, "layer -7 is outside [-3, 2]"),
     ("tokenize absent.txt --checkpoint toys", 1, "cannot read absent.txt: No such file"),
     ("tokenize in.txt --checkpoint toys", 1, "did you mean 'toy'? "),
-    ("tokenize in.txt --vocab absent", 1, "the vocabulary absent: No such file"),
+    ("tokenize in.txt --vocab absent", 1, "/absent: No such file"),
     ("export --signature text --to in.txt", 1, "in.txt is not a directory"),
     ("export --signature text --to x --checkpoint toys", 1, "did you mean 'toy'? "),
     ("export --signature text --to x --layers=-7", 2, "layer -7 is outside [-3, 2]"),
