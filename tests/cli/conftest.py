@@ -17,3 +17,8 @@ def out(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _kept_steps(kept_steps):
+    """Commands that run in this process share steps."""

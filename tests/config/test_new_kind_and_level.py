@@ -13,6 +13,7 @@ import pytest
 
 from bert_features.config.kinds import KINDS
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +61,7 @@ def test_a_kind(toy, tmp_path):
 
         import numpy as np
         from bert_features import FeatureExtractor, extract, plan, read_features
+        from bert_features.corpus import job
         from bert_features.errors import ConfigError
         from bert_features.formats import SUFFIXES
         from bert_features.serving.catalog import config_to_serve
@@ -87,6 +89,7 @@ def test_a_kind(toy, tmp_path):
                     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
         check(extractor(texts))
+        job.FeatureExtractor = lambda config, **others: extractor  # traced once for all formats
         for suffix in dict.fromkeys(SUFFIXES):
             output = f"{folder}/norms{suffix}"
             extract(extractor.config, path, output)

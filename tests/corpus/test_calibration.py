@@ -390,7 +390,7 @@ def test_the_plan_knows_their_size(config, texts):
         (INT8 | {"calibration": "words.npz"}, r"it has w float32 \[words, 8\]"),
         (
             INT8 | {"calibration": "pipe.npz"},
-            "cannot read pipe.npz: it is a pipe or a device, not a",
+            r"cannot read .*/pipe\.npz: it is a pipe or a device, not a",
         ),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value[:30],

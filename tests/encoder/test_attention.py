@@ -159,7 +159,7 @@ def test_arithmetic_in_bfloat16(name):
 
 
 REFUSED = [
-    ({"layers": ["embeddings"]}, "'embeddings', where there is no attention"),
+    ({"layers": ["embeddings"]}, "layers has 'embeddings', which have no attention; leave"),
     (
         {"heads": [0, 2], "layers": [0]},
         "heads.* has 2; allowed: 0 to 1, as this checkpoint has 2 heads",

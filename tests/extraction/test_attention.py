@@ -13,8 +13,6 @@ from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_outputs import show_attention
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 # One without a word, words of several pieces, a pair, a text that is cut.
 TEXTS = [
     "",

@@ -24,8 +24,6 @@ from tests.reference.sentence_transformers_folder import write_linked, write_set
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 WEIGHTS = random_weights(TOY)
 TOKENIZER = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)
 # The form of GELU is that of Hugging Face's checkpoints.

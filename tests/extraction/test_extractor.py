@@ -227,7 +227,7 @@ def test_order_and_ids_are_the_inputs(toy, tmp_path):
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "jsonl", "hdf5"])
-def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format, kept_steps):
+def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format):
     texts = [*texts_of_many_lengths(9), "", "jacksonville ?"]
     path = tmp_path / "in.txt"
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -247,7 +247,7 @@ def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format,
     assert file.metadata["versions"].keys() >= {"bert_features", "tensorflow", "keras"}
 
 
-def test_pairs(toy, tmp_path, kept_steps):
+def test_pairs(toy, tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("is this jacksonville ? ||| no it is not .\n")
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
@@ -263,7 +263,7 @@ def test_pairs(toy, tmp_path, kept_steps):
     np.testing.assert_allclose(record.features["layer_output_0"], want, rtol=0, atol=2e-5)
 
 
-def test_progress_is_told(toy, tmp_path, kept_steps):
+def test_progress_is_told(toy, tmp_path):
     (tmp_path / "in.txt").write_text("a\n" * 1100)
     config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
     told = []
@@ -300,7 +300,11 @@ def test_results_that_wait_are_bounded(extractor, monkeypatch):
     [
         ({"do_lower_case": None}, ConfigError, "is unknown; pass do_lower_case=True or"),
         ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
-        ({"config_file": "nowhere.json"}, CheckpointError, "cannot read nowhere.json"),
+        (
+            {"config_file": "nowhere.json"},
+            CheckpointError,
+            r"cannot read .*/nowhere\.json:",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_the_checkpoint(toy_of_unknown_casing, settings, error, message):

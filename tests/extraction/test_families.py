@@ -14,8 +14,6 @@ from tests.reference import numpy_outputs
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.weights import assert_same
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 TOKENS = {"name": "t", "layers": ["embeddings", -1], "combine": "concat"}
 SEQUENCE = {"name": "s", "layers": [-2, -1], "combine": "mean", "level": "sequence"}
 OUTPUTS = [

@@ -15,8 +15,6 @@ from bert_features.errors import OutputError
 from bert_features.extraction.counts import ExampleCounts
 from bert_features.extraction.ledger import Ledger
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 SETTINGS = {"layers": (-1,), "max_seq_length": 6, "buckets": (), "batch_size": 4}
 
 

@@ -17,8 +17,6 @@ from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 SETTINGS = {"max_seq_length": 16, "buckets": (8,), "batch_size": 4, "do_lower_case": True}
 WEIGHTS = random_weights(TOY)
 TOKENIZER = ReferenceTokenizer.from_tokens(TOY_VOCAB, lower=True)

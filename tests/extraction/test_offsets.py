@@ -4,8 +4,6 @@ import pytest
 
 from bert_features import FeatureExtractor
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 TEXTS = ["Is this Jacksonville?", "", "the  a\tB", ("not a jackson , is it ?", "No . it is")]
 # Settings, and the tokens of the last text, which is cut.
 CASES = {

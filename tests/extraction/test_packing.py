@@ -83,7 +83,7 @@ def test_every_output_is_that_of_a_float64_encoder(checkpoint):
 
 
 @pytest.mark.parametrize("settings", [{}, {"long_text": "window", "max_seq_length": 40}], ids=str)
-def test_rows_that_are_shared_give_what_rows_of_their_own_give(checkpoint, settings, kept_steps):
+def test_rows_that_are_shared_give_what_rows_of_their_own_give(checkpoint, settings):
     """Within the documented bound: in every call, with the same counts and ledger."""
     examples = examples_of(1, longest=120)
     found = []

@@ -12,8 +12,6 @@ from tests.extraction.test_masked_lm import FOLDER, GOLDEN, OPTIONS
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_masked_lm import log_probabilities
 
-pytestmark = pytest.mark.usefixtures("kept_steps")
-
 SCORED = GOLDEN["scored"]
 TEXTS = [record["text"] for record in SCORED]
 

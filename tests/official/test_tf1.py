@@ -1,5 +1,7 @@
 """tf1: TensorFlow 1's names, and those of tf.contrib.tpu, with the originals' arguments."""
 
+from pathlib import Path
+
 import pytest
 import tensorflow
 
@@ -104,9 +106,11 @@ def test_the_estimator_of_one_machine():
     params = {"a": 1, "batch_size": 2}
     estimator = tf.estimator.Estimator(model_fn=model_fn, config=config, params=params)
     assert isinstance(estimator, tf.estimator.Estimator)
-    assert (estimator.config, estimator.model_dir, estimator.params) == (config, "folder", params)
+    assert (estimator.config, estimator.params) == (config, params)
+    assert estimator.model_dir == str(Path("folder").absolute())
     assert [int(result["x"]) for result in estimator.predict(input_fn)] == [2, 3, 4]
-    assert tf.estimator.Estimator(model_fn, "other", config, None, None).model_dir == "other"
+    other = tf.estimator.Estimator(model_fn, "other", config, None, None)
+    assert other.model_dir == str(Path("other").absolute())
 
 
 def test_what_would_change_numbers_is_refused():

@@ -282,7 +282,10 @@ class TestSentenceTransformers:
 
     def test_a_prompt_that_cannot_be(self, trained_client):
         for body, message in (
-            ({"texts": ["a"], "prompt_name": "no"}, "names of .*toy: 'query', 'document'"),
+            (
+                {"texts": ["a"], "prompt_name": "no"},
+                "prompts of .*toy: 'query', 'document'",
+            ),
             ({"words": [["a"]], "prompt_name": "query"}, "came as words"),
         ):
             error = error_of(post(trained_client, **body), 422, "invalid_request")

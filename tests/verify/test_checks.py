@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bert_features.cli import app
-from bert_features.encoder import kernels
+from bert_features.encoder.attention import plain
 from bert_features.extraction import extractor as extraction
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.runtime import tensorflow as runtime
@@ -94,7 +94,7 @@ def test_the_golden_values_are_not_of_another_gelu(minilm_dir, monkeypatch):
 
 @pytest.mark.usefixtures("one_device", "alone")
 def test_padding_that_leaks_fails(toy, monkeypatch):
-    monkeypatch.setattr(kernels, "MASK_BIAS", 0.0)
+    monkeypatch.setattr(plain, "MASK_BIAS", 0.0)
     failed = outcomes(verify_toy(toy))["fail"]
     assert failed == {"reference", "batch", "padding", "packing"}
 
@@ -116,7 +116,7 @@ def spoil(monkeypatch, change):
     monkeypatch.setattr(FeatureExtractor, "__call__", spoiled)
 
 
-@pytest.mark.usefixtures("one_device", "alone")
+@pytest.mark.usefixtures("one_device", "alone", "kept_steps")
 @pytest.mark.parametrize(
     ("change", "failed"),
     [
@@ -151,7 +151,7 @@ def test_a_device_that_computes_something_else_fails(toy, monkeypatch, whole):
     assert outcomes(verify_toy(toy))["fail"] == {"devices"}
 
 
-@pytest.mark.usefixtures("one_device", "alone")
+@pytest.mark.usefixtures("one_device", "alone", "kept_steps")
 def test_values_that_are_no_numbers_fail(toy, monkeypatch):
     spoil(monkeypatch, lambda call, texts, i: np.nan)
     report = verify_toy(toy, precisions=("float32", "bfloat16"))
@@ -160,7 +160,7 @@ def test_values_that_are_no_numbers_fail(toy, monkeypatch):
     assert {check["measured"] for check in values["checks"]} == {"nan", None}
 
 
-@pytest.mark.usefixtures("one_device", "alone")
+@pytest.mark.usefixtures("one_device", "alone", "kept_steps")
 @pytest.mark.parametrize(
     ("message", "cure"),
     [
