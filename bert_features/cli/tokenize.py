@@ -14,6 +14,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.json_files import read_json_object
 from bert_features.errors import ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.readers.contents import no_examples
 
 if TYPE_CHECKING:
     from bert_features.readers.input_example import InputExample
@@ -76,8 +77,12 @@ def tokenize(
     tokenizer = _make_tokenizer(settings)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a program may read it, so nothing is escaped
         sys.stdout.reconfigure(errors="strict")
+    has_examples = False
     for line in _lines(tokenizer, examples, special_tokens, max_seq_length, output_format):
+        has_examples = True
         sys.stdout.write(line + "\n")
+    if not has_examples:
+        raise no_examples(input_path)
 
 
 def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":

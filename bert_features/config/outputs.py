@@ -139,6 +139,12 @@ class OutputConfig(Settings):
                 received=self.combine,
                 numbers=self.weights,
             )
+        if self.pooling == AUTO_POOLING and self.layers is None and self.combine != "none":
+            raise ConfigError.naming(
+                "{combine} is '{received}', and {pooling} 'auto' takes one layer; name {layers} "
+                "too, or leave {combine} out",
+                received=self.combine,
+            )
         if self.weights is not None and self.layers is not None and ALL not in self.layers:
             check_weights(self.weights, self.layers)
         return self

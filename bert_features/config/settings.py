@@ -21,7 +21,9 @@ from bert_features.errors import ConfigError
 # NumPy and TensorFlow count rows and tokens in int32.
 MAX_INT = 2**31 - 1
 Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
-PathText = Annotated[str, BeforeValidator(lambda v: str(v) if isinstance(v, Path) else v)]
+PathText = Annotated[
+    str, BeforeValidator(lambda v: str(v) if isinstance(v, Path) else v), Field(min_length=1)
+]
 
 # What depends on a setting: the features, by its value or by what it resolves to (weights, shapes
 # of batches); else where examples come from, where features go, or whether they are known already.

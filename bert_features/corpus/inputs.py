@@ -12,7 +12,7 @@ from bert_features.files import connect, is_url, local_path, path_as_given
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import BEGINNING_BYTES, MANIFEST, is_beginning
 from bert_features.readers.contents import features_error
-from bert_features.readers.opening import reading
+from bert_features.readers.opening import is_stream, reading
 
 # What `extract` takes: an input, or several.
 Inputs: TypeAlias = str | Path | Sequence[str | Path]
@@ -97,6 +97,28 @@ def check_still(paths: Sequence[str], stamps: Sequence[Stamp]) -> None:
             raise changed_input(path)
 
 
+def status_of(path: str) -> os.stat_result | None:
+    """What shows that a local file is written to: its identity, size and time; else None."""
+    with contextlib.suppress(OSError):
+        return None if is_url(path) or is_stream(path) else local_path(path).stat()
+    return None
+
+
+def check_unchanged(path: str, before: os.stat_result | None) -> None:
+    """Refuses a file that was written to while it was read; one that was replaced was read whole.
+
+    Raises InputError.
+    """
+    now = status_of(path)
+    if before is None or now is None or not os.path.samestat(before, now):
+        return
+    if (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+        raise InputError(
+            f"{path} was changed while it was read, so its examples may be of two versions; "
+            "extract it again"
+        )
+
+
 def changed_input(path: str) -> InputError:
     """The error that refuses an input which is not what it was when the run began."""
     return InputError.naming(
@@ -113,6 +135,8 @@ def name_some(names: Sequence[str]) -> str:
 
 
 def _files_of(name: str, folders: bool) -> list[str]:
+    if not name:
+        raise InputError("the name of an input is empty; pass a file or a folder, such as .")
     if name == "-" or name.startswith(WEB):
         return [name]
     return _remote_files(name, folders) if is_url(name) else _local_files(name, folders)

@@ -16,7 +16,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
 from bert_features.config.shards import Shard
 from bert_features.corpus.folder import holding, is_tidy, tidy
-from bert_features.corpus.inputs import Inputs
+from bert_features.corpus.inputs import Inputs, check_unchanged, status_of
 from bert_features.corpus.plan import restore_settings
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
@@ -178,6 +178,7 @@ def _extract_file(
         target = replace(target, shard=_find_shard(*runtime.process))
         target.check([*files_read(config, path), *checkpoint.files()])
     source = source_of_input(config, path)
+    before = status_of(path)
     count = registry.count(source)
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
@@ -210,6 +211,7 @@ def _extract_file(
         losses.warn(counts, config, checkpoint)
         if ledger:
             ledger.finish()
+        check_unchanged(path, before)
     return ExtractSummary(
         counts,
         time.monotonic() - started,

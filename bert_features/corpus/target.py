@@ -284,6 +284,8 @@ def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
         is_stdin = str(path) == "-"
         roles += _stream_role("standard input", sys.stdin) if is_stdin else [("the input", path)]
     roles += named_files(config.checkpoint, config.config_file, config.vocab_file)
+    if config.cache is not None and not is_url(config.cache):
+        roles.append(("a file of the cache", Path(config.cache) / "*"))
     if config.source_file is not None:
         roles.append(("the settings file", config.source_file))
     files = map(calibration_file, config.output_configs())

@@ -132,6 +132,8 @@ def _vectors(name: str, values: Any) -> np.ndarray:
             f"{name} is {dtype}, the codes of outputs of dtype int8 or binary; pass floats, as "
             "read_features(path, floats=True) gives, or search the file with neighbors"
         )
+    if dtype.kind not in "biuf":
+        raise ConfigError(f"{name} has values of dtype {dtype}; pass vectors, as encode gives them")
     array = np.asarray(values, np.float32)
     if array.ndim not in (1, 2):
         raise ConfigError(f"{name} has shape {list(array.shape)}; allowed: [N, D] or [D]")

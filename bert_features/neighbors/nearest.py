@@ -263,7 +263,8 @@ def find_texts(
                 if example.unique_id in wanted:
                     found[example.unique_id] = _text_of(example)
             same &= count == records and crc32c in (None, as_hex(crc))
-        if not same or next(examples, None) is not None:
+        # Other ids may belong to the same texts.
+        if not same or next(examples, None) is not None or not found.keys() >= set(wanted):
             raise InputError(
                 f"{named}: these are not the texts that {file.path} was made from; pass all inputs "
                 "of the extraction, in their order"

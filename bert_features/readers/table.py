@@ -47,6 +47,8 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     for line, values in records:
         if len(values) != len(header):
             raise _wrong_width(source, line, values, header)
+        if values == top[1] is header:  # as in files that were joined
+            raise source.error("the row repeats the header; remove it", line)
         unique_id = ids.of(line, NO_ID if id_column is None else values[id_column])
         first = values[first_column]
         second = None if second_column is None else values[second_column] or None

@@ -154,3 +154,10 @@ def test_a_pair_of_mpnet_has_its_frame_and_no_types(tmp_path):
     found = json.loads(run("tokenize", *options, "--format", "jsonl").stdout)
     assert found["type_ids"] == [0] * 6
     assert found["ids"] == [9] * 3 + [10] * 3
+
+
+def test_an_input_without_examples_is_refused(toy, tmp_path):
+    path = tmp_path / "in.json"
+    path.write_text("[]")
+    result = run("tokenize", path, "--checkpoint", toy, "--uncased")
+    assert (result.exit_code, "has no examples" in result.stderr) == (2, True)

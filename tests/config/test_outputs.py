@@ -163,6 +163,10 @@ def test_the_names_of_bert_as_service():
         ({"pooling": "first+last", "level": "word"}, "allowed for level 'word': mean, first, last"),
         ({"pooling": "auto"}, "pooling is 'auto'; allowed for level 'token': none"),
         (
+            {"pooling": "auto", "level": "sequence", "combine": "sum"},
+            "combine is 'sum', and pooling 'auto' takes one layer; name layers too",
+        ),
+        (
             {"special_tokens": False, "level": "sequence", "pooling": "mean+cls"},
             r"pooling 'mean\+cls' is the vector of \[CLS\] itself",
         ),

@@ -301,3 +301,38 @@ def test_a_file_in_the_place_of_the_folder_is_refused(config, texts, tmp_path):
     with pytest.raises(BertFeaturesError, match="is not a folder"):
         extract(config(), texts, f"{tmp_path}/out/")
     assert (tmp_path / "out").read_text() == "precious"
+
+
+@pytest.mark.parametrize("change", ["truncated", "longer", "replaced"])
+def test_an_input_that_changes_while_it_is_read(config, many, tmp_path, quick, change):
+    """What is written to may be of two versions; a file that was replaced was read whole."""
+    path, new, out = tmp_path / "in.txt", tmp_path / "new.txt", tmp_path / "f.npz"
+    shutil.copy(many, path)
+    shutil.copy(many, new)
+
+    def meanwhile(counts, total):
+        if change == "truncated":
+            os.truncate(path, path.stat().st_size - 5)
+        elif change == "longer":
+            with path.open("a") as file:
+                file.write("the a\n")
+        elif new.exists():
+            new.rename(path)
+
+    settings = config(level="sequence", layers=-1)
+    if change == "replaced":
+        extract(settings, path, out, progress=meanwhile)
+        assert len(read_features(out)) == len(many.read_text().splitlines())
+        return
+    with pytest.raises(InputError, match="was changed while it was read"):
+        extract(settings, path, out, progress=meanwhile)
+    assert not out.exists()
+
+
+def test_names_that_are_empty_and_a_cache_among_the_shards(config, texts, tmp_path):
+    with pytest.raises(InputError, match="the name of an input is empty"):
+        extract(config(), "", f"{tmp_path}/out/")
+    with pytest.raises(ConfigError, match="cache is ''; allowed: a string that is not empty"):
+        config(cache="")
+    with pytest.raises(OutputError, match=r"a file of the cache, .* is in the output folder"):
+        extract(config(cache=str(tmp_path / "out")), texts, f"{tmp_path}/out/")

@@ -146,6 +146,7 @@ def test_a_csv_field_may_be_long(tmp_path):
         ("text,text\n1,2\n", "2 columns are called 'text'"),
         ("id,text\n1,a\n2\n", "line 3: the row has 1 fields, the header 2: id, text"),
         ("id,text\n1,a,b\n", "line 2: the row has 3 fields, the header 2"),
+        ("id,text\n1,a\nid,text\n2,b\n", "line 3: the row repeats the header; remove it"),
         ('text\n"a\nb"\n"c\nd\n', "line 4: unexpected end of data; is a quote not closed"),
         ('text\n"a" b\n', "line 2: ',' expected after '\"'; is a quote not closed"),
     ],
