@@ -22,6 +22,8 @@ class LevelRow:
       key: name of the field with the level's features in a JSON line.
       columns: the columns of the units that are no features: name -> dtype, or `text`.
       fields: name of the field of each of these columns in JSON; a column without one is left out.
+      pieces: columns of pieces of the vocabulary, each with the column of their ids, which alone is
+        there until results are finished.
     """
 
     unit: str
@@ -30,6 +32,7 @@ class LevelRow:
     key: str
     columns: dict[str, str] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
+    pieces: dict[str, str] = field(default_factory=dict)
 
     def count(self, units: Any) -> Any:
         """Number of vectors of a text with `units` units; a number or an array of numbers."""
@@ -48,6 +51,7 @@ LEVELS: dict[str, LevelRow] = {
         "features",
         {"tokens": TEXT, "token_ids": "int32"},
         {"tokens": "token"},
+        {"tokens": "token_ids"},
     ),
     "word": LevelRow(
         "word",

@@ -20,10 +20,11 @@ from bert_features.batches.row_plan import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
 from bert_features.config.features import OutputSpec
+from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_words
 from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import Counts, find_non_finite
-from bert_features.extraction.kinds import assembly_of
+from bert_features.extraction.kinds import Placed, assembly_of
 from bert_features.extraction.memory import Memory
 from bert_features.formats.columns import text_array
 from bert_features.formats.records import SPANS, FeatureBatch, Rows, splits_of
@@ -90,22 +91,25 @@ class WindowResults:
                 self._add_pairs(members, values, output)
                 continue
             values = values.reshape(-1, values.shape[-1])
-            if output.is_sequence:
-                vectors = self._array(output, values.dtype, len(self._lengths))
+            level = assembly_of(output).level or output.level
+            if level == "sequence":
+                vectors = self._array(output, values, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
-            elif "token" in (output.level, assembly_of(output).level):
+            elif level == "token":
                 self._add_tokens(members, values, output)
             else:
                 self._add_words(members, values, output)
         self._missing -= len(members.rows)
 
-    def _array(self, output: OutputSpec, dtype: np.dtype, count: int) -> np.ndarray:
+    def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
+        """[count, D] for an output; D is the last axis of its `values`, or of pairs the second."""
         if output.name not in self._values:
-            self._values[output.name] = self._memory.empty((count, output.width), dtype)
+            width = values.shape[1 if output.is_paired else -1]
+            self._values[output.name] = self._memory.empty((count, width), values.dtype)
         return self._values[output.name]
 
     def _add_tokens(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        array = self._array(output, flat.dtype, int(self._own.sum()))
+        array = self._array(output, flat, int(self._own.sum()))
         rows = members.rows
         own = self._own[rows]
         # A slice for each row is copied once, five times as fast as token by token through indices.
@@ -117,7 +121,7 @@ class WindowResults:
 
     def _add_pairs(self, members: Members, values: np.ndarray, output: OutputSpec) -> None:
         sizes, ends = self._sizes[output.level], self._pair_splits[output.level][1:]
-        pairs = self._array(output, values.dtype, int(ends[-1]))
+        pairs = self._array(output, values, int(ends[-1]))
         rows = members.rows
         # Rows are not packed, and an example has one: its slot is the row of the batch.
         for slot, size, end in zip(members.slots, sizes[rows], ends[rows], strict=True):
@@ -167,7 +171,13 @@ class WindowResults:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
             elif (finish := assembly_of(output).finish) is not None:
                 begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-                values = finish(self._window, expand_ranges(begins, self._own), values)
+                tokens = expand_ranges(begins, self._own)
+                placed = Placed(self._window, values, tokens, splits, self._first_rows)
+                made = finish(output, placed)
+                if isinstance(made, Rows):
+                    levels.setdefault(output.level, made)
+                    made = made.features[output.name]
+                values = made
             levels[output.level].features[output.name] = values
         return replace(batch, counts=self._counts(batch, ids == unknown_id))
 
@@ -308,10 +318,11 @@ def with_pieces(batch: FeatureBatch, pieces: np.ndarray) -> FeatureBatch:
     Tokens, pieces of the vocabulary `pieces`, an array of str, are there if a feature is of tokens.
     """
     levels = dict(batch.levels)
-    tokens = levels.pop("token", None)
-    if tokens is not None and (tokens.features or "token_pair" in levels):
-        columns = {"tokens": pieces[tokens.columns["token_ids"]], **tokens.columns}
-        levels = {"token": replace(tokens, columns=columns), **levels}
+    if "token" in levels and not (levels["token"].features or "token_pair" in levels):
+        del levels["token"]
+    for level, rows in levels.items():
+        texts = {text: pieces[rows.columns[ids]] for text, ids in LEVELS[level].pieces.items()}
+        levels[level] = replace(rows, columns=texts | rows.columns)
     return replace(batch, levels=levels)
 
 

@@ -1,6 +1,7 @@
 """How the rows of each kind of output are put together, where it is not as its level says.
 
-Shape legend: `N` examples of a window, `R` their rows, `T` tokens that the rows own, `W` words.
+Shape legend: `N` examples of a window, `R` their rows, `T` tokens that the rows own, `W` words,
+`U` vectors of an output, `D` width.
 """
 
 from collections.abc import Callable
@@ -11,20 +12,40 @@ import numpy as np
 from bert_features.batches.input_fn import Window
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import TARGET_IDS
+from bert_features.formats.records import Rows
+
+
+class Placed(NamedTuple):
+    """The values of an output that the device computed for a sorting window, in their places.
+
+    Attributes:
+      window: the window.
+      values: [T, D] of tokens or [R, D] of the sequence.
+      tokens: int64 [T], the tokens that rows own, as places in the columns of the window.
+      splits: int64 [N + 1], where the tokens of each example begin and end among these.
+      first_rows: int64 [N], the first row of each example.
+    """
+
+    window: Window
+    values: np.ndarray
+    tokens: np.ndarray
+    splits: np.ndarray
+    first_rows: np.ndarray
 
 
 class Assembly(NamedTuple):
     """How the rows of a kind are put together.
 
     Attributes:
-      level: the level whose rows the device computes, if it is not the level of the output.
-      finish: makes the values of the output from values of that level: called with the window,
-        the tokens that its rows own, int64 [T], and the values [T, D].
+      level: the level whose rows the device computes, if it is not the level of the output:
+        `token` or `sequence`.
+      finish: makes the output from values of that level: its values [U, D], or where they come with
+        units of their own, the rows of its level, which have the values as a feature of its name.
       counted: which values of the output there must be, bool [W]; None for all. Others are NaN.
     """
 
     level: str = ""
-    finish: Callable[[Window, np.ndarray, np.ndarray], np.ndarray] | None = None
+    finish: Callable[[OutputSpec, Placed], np.ndarray | Rows] | None = None
     counted: Callable[[Window], np.ndarray | None] = lambda window: None
 
 
@@ -33,16 +54,16 @@ def assembly_of(output: OutputSpec) -> Assembly:
     return _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
 
 
-def _surprisals(window: Window, tokens: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
     """float32 [W, 1] from the scores of tokens, [T, 1]: the negated sum over a word's pieces.
 
     A word that truncation cut, or that has no pieces, has no surprisal: NaN.
     """
-    table = window.words
+    window, table = placed.window, placed.window.words
     assert table is not None  # the input_fn finds words for such outputs
     words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
-    is_piece = window.columns[TARGET_IDS][tokens] >= 0
-    sums = np.bincount(words, -scores[is_piece, 0], minlength=len(table.num_pieces))
+    is_piece = window.columns[TARGET_IDS][placed.tokens] >= 0
+    sums = np.bincount(words, -placed.values[is_piece, 0], minlength=len(table.num_pieces))
     sums[~table.whole] = np.nan
     return sums.astype(np.float32)[:, None]
 

@@ -20,12 +20,12 @@ import numpy as np
 
 from bert_features.batches.input_fn import Chunk, TextInputFn, Window
 from bert_features.config.features import OutputSpec
-from bert_features.config.levels import LEVELS
+from bert_features.config.levels import LEVELS, TEXT
 from bert_features.extraction.assembly import ids_of, words_of
 from bert_features.extraction.counts import COUNTS, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
-from bert_features.formats.records import SPANS, FeatureBatch, splits_of
+from bert_features.formats.records import FeatureBatch, splits_of
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 
@@ -38,12 +38,12 @@ _INT32 = np.dtype(np.int32)
 
 
 class _Section(NamedTuple):
-    """A column of an entry, with rows for its tokens, its words or the example."""
+    """A column of an entry, with rows for the units of a level; `width` is None of no feature."""
 
     level: str
     name: str
     dtype: np.dtype = _INT32
-    width: int = 1
+    width: int | None = None
 
 
 class Codec:
@@ -59,13 +59,12 @@ class Codec:
         self._levels = levels_of(outputs)
         # The numbers of tokens and words stand before the counts, of other levels behind.
         self._others = [level for level in self._levels if level not in ("token", "word")]
-        names = {"token": ("token_ids",), "word": SPANS}
         self._sections = [
             *(
                 _Section(level, name)
-                for level in names
-                if level in self._levels
-                for name in names[level]
+                for level in self._levels
+                for name, dtype in LEVELS[level].columns.items()
+                if dtype != TEXT
             ),
             *(_Section(o.level, o.name, value_dtype(o.dtype), o.width) for o in outputs),
         ]
@@ -104,12 +103,12 @@ class Codec:
         columns |= {LEVELS[level].splits: splits_of(lengths[level]) for level in self._levels}
         starts = np.full(len(entries), header[0].nbytes)
         for section in self._sections:
-            ends = starts + lengths[section.level] * section.width * section.dtype.itemsize
+            ends = starts + lengths[section.level] * (section.width or 1) * section.dtype.itemsize
             bounds = zip(entries, starts.tolist(), ends.tolist(), strict=True)
             joined = b"".join([memoryview(entry)[start:end] for entry, start, end in bounds])
             values = np.frombuffer(joined, section.dtype)
-            is_feature = section.name not in ("token_ids", *SPANS)
-            columns[section.name] = values.reshape(-1, section.width) if is_feature else values
+            shape = (-1,) if section.width is None else (-1, section.width)
+            columns[section.name] = values.reshape(shape)
             starts = ends
         if "word" in self._levels:
             columns["words"] = words_of(examples, columns, columns["word_splits"])

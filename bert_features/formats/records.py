@@ -123,6 +123,7 @@ class FeatureRecord(ShortRepr):
         does not hold them.
       words: its words; None unless a feature is of words.
       word_spans: positions of the words; None without words.
+      units: the columns of each further level by name, int32 [units] or texts; None without any.
       offsets: the first character of each token in its text and the position after its last one;
         None for [CLS], [SEP] and the tokens of a prompt. Files do not hold them.
     """
@@ -133,6 +134,7 @@ class FeatureRecord(ShortRepr):
     token_ids: np.ndarray | None = None
     words: tuple[str, ...] | None = None
     word_spans: WordSpans | None = None
+    units: dict[str, dict[str, Any]] | None = None
     offsets: tuple[tuple[int, int] | None, ...] | None = None
 
 
@@ -212,6 +214,7 @@ class FeatureBatch(ShortRepr):
     def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
         """The examples one by one, with these features; the arrays are views of the batch's."""
         splits = {level: rows.splits.tolist() for level, rows in self.levels.items()}
+        others = [k for k, v in self.levels.items() if v.columns and k not in ("token", "word")]
         found = self.features  # a feature may have the name of a column
         columns = {k: v for part in self.levels.values() for k, v in part.columns.items()}
         for i, unique_id in enumerate(self.unique_ids.tolist()):
@@ -227,6 +230,10 @@ class FeatureBatch(ShortRepr):
             if "word" in rows:
                 parts["words"] = tuple(columns["words"][rows["word"]].tolist())
                 parts["word_spans"] = WordSpans(*(columns[name][rows["word"]] for name in SPANS))
+            for level in others:
+                cells = {name: columns[name][rows[level]] for name in self.levels[level].columns}
+                texts = {n: tuple(v.tolist()) for n, v in cells.items() if v.dtype == object}
+                parts.setdefault("units", {})[level] = cells | texts
             values = {
                 feature.name: found[feature.name][rows[feature.level]] for feature in features
             }

@@ -249,6 +249,7 @@ def _cells_of(record: FeatureRecord) -> dict[str, Any]:
         "token_ids": record.token_ids,
         "words": record.words,
         **spans,
+        **{name: cell for unit in (record.units or {}).values() for name, cell in unit.items()},
         **record.features,
     }
 

@@ -129,7 +129,14 @@ def test_a_level(tmp_path):
         import sys
         from bert_features.config.levels import LEVELS, LevelRow
 
-        LEVELS["half"] = LevelRow("half", 1, "half_splits", "halves")
+        LEVELS["half"] = LevelRow(
+            "half",
+            1,
+            "half_splits",
+            "halves",
+            {"sides": "text", "numbers": "int32"},
+            {"sides": "side", "numbers": "number"},
+        )
         LEVELS["half_pair"] = LevelRow("half", 2, "half_pair_splits", "half_pairs")
 
         import numpy as np
@@ -144,10 +151,13 @@ def test_a_level(tmp_path):
         rng = np.random.default_rng(0)
         h, p = rng.normal(size=(4, 3)), rng.normal(size=(8, 2))
         h, p = h.astype(np.float16).astype(np.float32), p.astype(np.float16).astype(np.float32)
+        sides, numbers = np.array(["l", "r", "l", "r"], object), np.arange(4, dtype=np.int32)
         batch = FeatureBatch(
             np.arange(2),
             levels={
-                "half": Rows(np.array([0, 2, 4]), {}, {"h": h}),
+                "half": Rows(
+                    np.array([0, 2, 4]), {"sides": sides, "numbers": numbers}, {"h": h}
+                ),
                 "half_pair": Rows(np.array([0, 4, 8]), {}, {"p": p}),
             },
         )
@@ -164,7 +174,13 @@ def test_a_level(tmp_path):
                     found = record.features["h"], record.features["p"]
                     np.testing.assert_allclose(found[0], h[2 * i : 2 * i + 2], atol=atol)
                     np.testing.assert_allclose(found[1], matrix, atol=atol)
-                assert file.to_pandas()["h"][1].shape == (2, 3)
+                    units = record.units["half"]
+                    assert units["sides"] == ("l", "r") and units["numbers"].dtype == np.int32
+                    assert units["numbers"].tolist() == [2 * i, 2 * i + 1]
+                frame = file.to_pandas()
+                assert frame["h"][1].shape == (2, 3) and frame["numbers"][1].tolist() == [2, 3]
+                (row, _) = file.to_dataset()
+                assert row["sides"].numpy().tolist() == [b"l", b"r"]
                 assert file.to_arrow().num_rows == 2
                 assert file[1:].features == features
         assert features[1].describe() == "p float32 [2, halfs, halfs]"
