@@ -200,8 +200,8 @@ class ExtractConfig(Settings):
     )
     attention: Literal["auto", "xla", "pallas"] = setting(
         "auto",
-        "Form of attention on a TPU with JAX: operations that XLA compiles, or a kernel in Pallas, "
-        "for long rows; auto is xla.",
+        "Form of attention with JAX: operations that XLA compiles, or on a TPU a kernel in Pallas, "
+        "for long rows; auto is xla on a TPU, and on a GPU cuDNN's kernel in bfloat16.",
         DEVICES,
         role="features",
     )

@@ -28,6 +28,7 @@ class Forms:
         a CPU, in a graph whose weights never change. See `machine.onednn.fixes_weights`.
       on_tpu: for a TPU: attention keeps the tokens of a row in the last dimension.
       pallas: attention on a TPU is the Pallas kernel.
+      fused: attention on a GPU is cuDNN's kernel, see `attention.fused`.
     """
 
     on_cpu: bool = False
@@ -37,6 +38,7 @@ class Forms:
     fixed_weights: bool = False
     on_tpu: bool = False
     pallas: bool = False
+    fused: bool = False
 
 
 ANYWHERE = Forms()
@@ -54,9 +56,9 @@ def traced_for(device_kind: str, **choices: bool) -> Iterator[None]:
 
     The choices are attributes of `Forms`. `long_rows`, `narrow`, `few_tokens` and `fixed_weights`
     are for a CPU. `pallas` is for a TPU; only on JAX, and only where the step is divided over the
-    devices by `shard_map`, as XLA cannot divide a kernel.
+    devices by `shard_map`, as XLA cannot divide a kernel. `fused` is for a GPU, only on JAX.
     """
-    forms = ANYWHERE
+    forms = Forms(**choices) if device_kind == "gpu" else ANYWHERE
     if device_kind == "tpu":
         forms = Forms(on_tpu=True, **choices)
     elif device_kind == "cpu" and keras.backend.backend() == "tensorflow":

@@ -39,6 +39,7 @@ except ImportError as error:
 
 logger = logging.getLogger("bert_features")
 
+_AMPERE = 8  # the first generation whose compute capability cuDNN's attention asks for
 _DATA = "data"  # the mesh's only axis
 # Batches under way at once: one is computed, one is being sent, one is being fetched.
 _IN_FLIGHT = 3
@@ -92,7 +93,9 @@ def _reason(kind: str, message: str) -> str:
 
 
 @contextlib.contextmanager
-def traced_for_jax(device_kind: str, attention: Attention = "auto") -> Iterator[None]:
+def traced_for_jax(
+    device_kind: str, attention: Attention = "auto", *, fused: bool = False
+) -> Iterator[None]:
     """Inside it, JAX traces a step in the forms for a device, with exact float32 products.
 
     By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. The device
@@ -101,10 +104,17 @@ def traced_for_jax(device_kind: str, attention: Attention = "auto") -> Iterator[
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
       attention: form of attention on a TPU; `auto` is `xla`, as no TPU has run the Pallas kernel.
+      fused: whether attention on a GPU is cuDNN's kernel.
     """
-    pallas = attention == "pallas"
-    with traced_for(device_kind, pallas=pallas), jax.default_matmul_precision("highest"):
+    choices = {"pallas": attention == "pallas", "fused": fused}
+    with traced_for(device_kind, **choices), jax.default_matmul_precision("highest"):
         yield
+
+
+def _has_fused_attention(device: Any) -> bool:
+    """Whether cuDNN's attention runs on a device: NVIDIA's GPUs from Ampere on."""
+    generation = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
+    return generation is not None and int(generation[1]) >= _AMPERE
 
 
 def shared_out(
@@ -187,6 +197,7 @@ class _ShardedStep(CompiledStep):
         self, step: Step, weights: Sequence[Any], devices: Devices, attention: Attention
     ) -> None:
         self._devices = devices
+        fused = attention == "auto" and _has_fused_attention(devices.devices[0])
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._row_sharding = NamedSharding(mesh, PartitionSpec(_DATA))
@@ -198,7 +209,7 @@ class _ShardedStep(CompiledStep):
 
         def run(weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
             self.traces += 1
-            with traced_for_jax(devices.kind, attention):
+            with traced_for_jax(devices.kind, attention, fused=fused):
                 return step(weights, batch)
 
         self._run = jax.jit(

@@ -3,7 +3,8 @@
 Argument: a folder of batches; the states of each come beside it, for every form and precision, and
 the outputs of packed batches.
 Pallas's interpreter runs the kernel as operations of XLA, and fills what nobody has written with
-NaN. Its interpreter for TPUs can wait forever on a machine with two cores.
+NaN. Its interpreter for TPUs can wait forever on a machine with two cores. JAX has a stand-in in XLA
+for the kernel of GPUs.
 """
 
 import functools
@@ -39,12 +40,22 @@ from tests.toy import random_weights
 def main():
     folder = Path(sys.argv[1])
     pallas.pallas_call = functools.partial(pallas.pallas_call, interpret=True)
+    seen = []
+
+    def as_xla(query, *others, **settings):
+        assert settings.pop("implementation") == "cudnn"
+        seen.append(f"{query.shape[1]} {query.dtype}")
+        return attend(query, *others, implementation="xla", **settings)
+
+    attend, jax.nn.dot_product_attention = jax.nn.dot_product_attention, as_xla
     for precision, kinds in LENGTHS.items():
         encoder = BertEncoder(CONFIG, dtype=precision, initializer="zeros")
         encoder.load_weights_dict(random_weights(CONFIG))
         for attention, lengths in kinds.items():
             for length in lengths:
-                states = compute(encoder, attention, dict(np.load(folder / f"{length}.npz")))
+                batch = dict(np.load(folder / f"{length}.npz"))
+                device = "gpu" if attention == "fused" else "tpu"
+                states = compute(encoder, attention, batch, device)
                 np.save(folder / f"{attention}-{precision}-{length}.npy", states)
     for name, kind, attention in FAMILIES:
         encoder = BertEncoder(families.checkpoint(name).config, initializer="zeros")
@@ -62,6 +73,7 @@ def main():
     for name, case in PACKED.items():
         batch = dict(np.load(folder / f"{name}.npz"))
         np.savez(folder / f"{name}-outputs.npz", **compute_packed(batch, **case))
+    (folder / "fused.txt").write_text(", ".join(seen))
 
 
 def compute(encoder, attention, batch, device="tpu"):
@@ -96,7 +108,7 @@ def on_all(step, weights, batch, device, attention):
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:DEVICES]), ("data",))
 
     def run(weights, batch):
-        with traced_for_jax(device, attention):
+        with traced_for_jax(device, attention, fused=attention == "fused"):
             return step(weights, batch)
 
     outputs = jax.jit(shared_out(run, mesh))([weight.value for weight in weights], batch)

@@ -1,4 +1,4 @@
-"""The forms of attention for TPUs on JAX, computed on a CPU, against a float64 encoder."""
+"""The forms of attention for TPUs and GPUs on JAX, computed on a CPU, against a float64 encoder."""
 
 import os
 import subprocess
@@ -39,8 +39,8 @@ CASES = {
 }
 # float32 shows that everything is in its place, so bfloat16 needs less.
 LENGTHS = {
-    "float32": {"xla": (13, 128, 512), "pallas": (13, 128, 600)},
-    "bfloat16": {"xla": (13, 512), "pallas": (13, 600)},
+    "float32": {"xla": (13, 128, 512), "pallas": (13, 128, 600), "fused": (128,)},
+    "bfloat16": {"xla": (13, 512), "pallas": (13, 600), "fused": (13, 128)},
 }
 # Packed batches, one half on each device. Rows of 384 are three blocks of the kernel, which skips
 # some: of each text's neighbours there, and of padding.
@@ -59,6 +59,7 @@ PACKED = {
     "three blocks by the kernel": packed(LONG_ROWS, 384, ["layers"], attention="pallas"),
     "bfloat16": packed(LONG_ROWS, 384, ["layers"], "bfloat16"),
     "bfloat16 by the kernel": packed(LONG_ROWS, 384, ["layers"], "bfloat16", attention="pallas"),
+    "fused": packed(LONG_ROWS, 384, ["layers"], "bfloat16", "gpu", "fused"),
     "no TPU": packed(ROWS, 128, ["layers"], device="gpu"),
 }
 # BERT itself is above. The forms for other devices are in tests/runtime/test_jax.py, by `verify`.
@@ -147,6 +148,12 @@ def test_every_layer_equals_float64_numpy(computed, precision, attention, length
         np.testing.assert_allclose(a, b, atol=2e-5, rtol=0)
     cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
     assert cosine.min() > 0.999
+
+
+@needs_jax
+@pytest.mark.slow
+def test_only_long_rows_in_bfloat16_are_fused(computed):
+    assert (computed / "fused.txt").read_text() == "128 bfloat16, 384 bfloat16"
 
 
 @needs_jax

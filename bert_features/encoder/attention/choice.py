@@ -33,6 +33,10 @@ def choose_form(
         from bert_features.encoder.attention.pallas import Pallas  # which needs JAX
 
         return Pallas(**block)
+    elif device.fused and window is None:
+        from bert_features.encoder.attention.fused import Fused  # which needs JAX
+
+        return Fused(**block)
     # A token that sees itself alone, by a window of 0, has no block.
     banded = window and (kind is ByHead if length is None else length > 4 * window)
     if not banded or shown:
