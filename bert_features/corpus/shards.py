@@ -50,13 +50,14 @@ class ShardWriter:
     """Computes the shards of a run with one model.
 
     Attributes:
-      ready: on what it computes, and with which ranges.
+      ready: on what it computes, and what it has found in the texts of the run.
     """
 
     def __init__(self, job: ShardJob, extractor: "FeatureExtractor") -> None:
+        processor = describe_processor(extractor.devices.kind)
+        self.ready = Ready(extractor.device, processor, extractor.found_in_texts)
         self._job, self._extractor = job, extractor
         self.checkpoint = extractor.checkpoint
-        self.ready = Ready(extractor.device, describe_processor(extractor.devices.kind))
         self.stages = StageClock()
 
     @classmethod
@@ -65,17 +66,14 @@ class ShardWriter:
         import_tensorflow(job.config.runtime, job.config.device, many_batches=True)
         from bert_features.extraction.extractor import FeatureExtractor
 
-        writer = cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))
+        extractor = FeatureExtractor(job.config, checkpoint=checkpoint)
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
-        writer.take_ranges(job.manifest.run.get("ranges") or writer._extractor.calibrate(texts)[0])
-        return writer
+        return cls(job, extractor.with_found(job.manifest.run).calibrated(texts)[0])
 
-    def take_ranges(self, ranges: Mapping[str, Any]) -> None:
-        """Takes the run's ranges for all shards that follow."""
-        if ranges != self.ready.ranges:
-            self.ready = replace(self.ready, ranges=dict(ranges))
-            self._extractor = self._extractor.with_ranges(ranges)
+    def take(self, found: Mapping[str, Any]) -> None:
+        """Computes all shards that follow with what the run has found in its texts."""
+        self._extractor = self._extractor.with_found(found)
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.

@@ -37,8 +37,20 @@ class TakesRanges:
     batches: Callable[..., Iterator[FeatureBatch]]
     metadata: Callable[[], dict[str, Any]]
 
-    def with_ranges(self, ranges: Mapping[str, Sequence[Sequence[float]]]) -> Self:
-        """A copy whose outputs of these names have these ranges; it shares the weights."""
+    @property
+    def found_in_texts(self) -> dict[str, Any]:
+        """What all shards of a run must share, as its manifest records it: `ranges`, if any."""
+        ranges = {output.name: output.ranges for output in self.outputs if output.ranges}
+        return {"ranges": ranges} if ranges else {}
+
+    def with_found(self, recorded: Mapping[str, Any]) -> Self:
+        """A copy that computes with the `found_in_texts` of a run; it shares the weights.
+
+        Raises OutputError if they do not fit the outputs.
+        """
+        return self._with_ranges(recorded.get("ranges", {}))
+
+    def _with_ranges(self, ranges: Mapping[str, Sequence[Sequence[float]]]) -> Self:
         other, known = copy.copy(self), [o for o in self.outputs if o.name in ranges]
         try:
             found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
@@ -47,25 +59,22 @@ class TakesRanges:
         other.outputs = tuple(replace(o, ranges=found.get(o, o.ranges)) for o in self.outputs)
         return other
 
-    def calibrate(
+    def calibrated(
         self, examples: Iterator[InputExample] | None = None
-    ) -> tuple[dict[str, Ranges], list[InputExample]]:
-        """Finds the ranges that outputs lack; all shards of a run need the same.
+    ) -> tuple[Self, Iterator[InputExample]]:
+        """A copy whose outputs have the ranges that they lack here, and all the examples.
 
         Args:
           examples: the texts of the run, from the first; None if only files may give ranges.
-
-        Returns:
-          The ranges by the names of the outputs, and the texts that were taken.
 
         Raises:
           ConfigError: an output has no file, and there are no texts; or its file does not fit.
         """
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
-        found = self.file_ranges()
+        found = self._file_ranges()
         counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}
         if not counts:
-            return found, []
+            return self._with_ranges(found), examples or iter(())
         if examples is None:
             raise ConfigError.naming(
                 "the dtype of output '{name}' is 'int8', and the ranges of its dimensions are "
@@ -73,10 +82,11 @@ class TakesRanges:
                 name=next(iter(counts)).name,
             )
         head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
-        return found | self._ranges_of_texts(head, counts), head
+        found |= self._ranges_of_texts(head, counts)
+        return self._with_ranges(found), itertools.chain(head, examples)
 
-    def file_ranges(self) -> dict[str, Ranges]:
-        """The ranges that files give to outputs without ranges; ConfigError as `calibrate`."""
+    def _file_ranges(self) -> dict[str, Ranges]:
+        """The ranges that files give to outputs without ranges; ConfigError as `calibrated`."""
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
         return {o.name: self._read_ranges[o.name] for o in wanted if calibration_file(o)}
 
