@@ -23,13 +23,13 @@ class Ready:
     Attributes:
       device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
-      found: what it has found in the texts of the run, by the names in the manifest; all workers
-        take what the first has found.
+      shared: facts that all workers must share, by their names in the manifest: they take those of
+        the first.
     """
 
     device: str = ""
     processor: str = ""
-    found: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Executor(AbstractContextManager["Executor"]):
     """Workers that hold the model; a context manager, at whose end they are gone.
 
     Attributes:
-      ready: what the first has reported; all compute with what it has found.
+      ready: what the first has reported; all share its facts.
     """
 
     def __init__(self) -> None:

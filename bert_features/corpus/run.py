@@ -189,7 +189,7 @@ class FolderRun:
                 elif self._has_begun():
                     here = {**manifest.run, "device": ready.device}
                     check_same_plan(Manifest.read(self._folder), replace(manifest, run=here))
-                facts = {"device": ready.device, "processor": ready.processor, **ready.found}
+                facts = {"device": ready.device, "processor": ready.processor, **ready.shared}
                 known = {name: value for name, value in facts.items() if value}
                 replace(manifest, run=manifest.run | known).write()
             else:

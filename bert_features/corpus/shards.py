@@ -50,12 +50,12 @@ class ShardWriter:
     """Computes the shards of a run with one model.
 
     Attributes:
-      ready: on what it computes, and what it has found in the texts of the run.
+      ready: on what it computes, and which facts it would share.
     """
 
     def __init__(self, job: ShardJob, extractor: "FeatureExtractor") -> None:
         processor = describe_processor(extractor.devices.kind)
-        self.ready = Ready(extractor.device, processor, extractor.found_in_texts)
+        self.ready = Ready(extractor.device, processor, extractor.shared_facts)
         self._job, self._extractor = job, extractor
         self.checkpoint = extractor.checkpoint
         self.stages = StageClock()
@@ -69,11 +69,11 @@ class ShardWriter:
         extractor = FeatureExtractor(job.config, checkpoint=checkpoint)
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
-        return cls(job, extractor.with_found(job.manifest.run).calibrated(texts)[0])
+        return cls(job, extractor.sharing(job.manifest.run).calibrated(texts)[0])
 
-    def take(self, found: Mapping[str, Any]) -> None:
-        """Computes all shards that follow with what the run has found in its texts."""
-        self._extractor = self._extractor.with_found(found)
+    def share(self, facts: Mapping[str, Any]) -> None:
+        """Computes all shards that follow with the shared facts of the run."""
+        self._extractor = self._extractor.sharing(facts)
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.

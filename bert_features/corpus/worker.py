@@ -28,16 +28,15 @@ def load_writer(job: ShardJob) -> ShardWriter:
 def write_shard(
     writer: ShardWriter,
     shard: int,
-    found: Mapping[str, Any],
+    shared: Mapping[str, Any],
     report: Callable[[Message], None],
     check: Callable[[], None] = lambda: None,
 ) -> Finished:
     """Computes a shard, puts its file in its place and reports.
 
-    `found` is what the run has found in its texts, see `Ready`. At each step `check` is called; it
-    ends the work by an exception.
+    For `shared` see `Ready`. At each step `check` is called; it ends the work by an exception.
     """
-    writer.take(found)
+    writer.share(shared)
     name, next_report = (socket.gethostname(), os.getpid()), 0.0
 
     def note(counts: Counts) -> None:

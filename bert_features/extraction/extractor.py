@@ -335,7 +335,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""
-        return self._with_ranges(self._file_ranges()).outputs
+        return self.sharing({"ranges": self._file_ranges()}).outputs
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""

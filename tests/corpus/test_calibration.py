@@ -155,7 +155,7 @@ def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
     extractor = TakesRanges()
     extractor.outputs = config(INT8).plan_outputs(TOY)
     with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
-        extractor.with_found({"ranges": {"int8": [[0.0] * 7, [1.0] * 7]}})
+        extractor.sharing({"ranges": {"int8": [[0.0] * 7, [1.0] * 7]}})
 
 
 def kept_extractor(settings):
@@ -166,10 +166,8 @@ def kept_extractor(settings):
 def ranges_of(config, path):
     """The ranges that an output takes from a file, without a model."""
     extractor = TakesRanges()
-    extractor.outputs, extractor.checkpoint = (
-        config(INT8 | {"calibration": str(path)}).plan_outputs(TOY),
-        None,
-    )
+    extractor.outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
+    extractor.preparation = SimpleNamespace(checkpoint=None)
     (output,) = extractor.calibrated()[0].outputs
     return output.ranges
 
@@ -281,7 +279,7 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     )
     job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
-    assert json.loads(json.dumps(writer.ready.found)) == {"ranges": ranges}
+    assert json.loads(json.dumps(writer.ready.shared)) == {"ranges": ranges}
     other = {"int8": [[-4.0] * 8, [4.0] * 8]}
     write_shard(writer, 0, {"ranges": other}, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
@@ -416,6 +414,8 @@ def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
     with pytest.raises((ConfigError, OutputError), match=message):
         extract(config(output), texts, tmp_path / "out.npz")
     assert not (tmp_path / "out.npz").exists()
+    with pytest.raises((ConfigError, OutputError), match=message):
+        plan(config(output), texts)
 
 
 def test_the_run_does_not_replace_its_calibration(config, texts, tmp_path):
