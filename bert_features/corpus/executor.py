@@ -23,12 +23,13 @@ class Ready:
     Attributes:
       device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
-      ranges: the ranges of int8 outputs, by the names of the outputs.
+      shared: facts that all workers must share, by their names in the manifest: they take those of
+        the first.
     """
 
     device: str = ""
     processor: str = ""
-    ranges: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Executor(AbstractContextManager["Executor"]):
     """Workers that hold the model; a context manager, at whose end they are gone.
 
     Attributes:
-      ready: what the first has reported; all compute with its ranges.
+      ready: what the first has reported; all share its facts.
     """
 
     def __init__(self) -> None:

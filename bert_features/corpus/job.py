@@ -183,10 +183,8 @@ def _extract_file(
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(checkpoint.name, extractor.device)
-    examples = registry.read(source)
-    # A share of the input takes the ranges of the whole: all shares then have the same ones.
-    ranges, head = extractor.calibrate(examples)
-    extractor = extractor.with_ranges(ranges)
+    # Before the share is taken, so that all shares are calibrated by the same texts.
+    extractor, examples = extractor.calibrated(registry.read(source))
     started = time.monotonic()
 
     def note(counts: Counts) -> None:
@@ -197,7 +195,7 @@ def _extract_file(
         ledger = None
         if target.ledger is not None:
             ledger = stack.enter_context(Ledger(target.ledger, overwrite=target.overwrite))
-        first = next(examples := chain(head, examples), None)
+        first = next(examples, None)
         if first is None:  # of an input that could not be looked into before
             raise no_examples(name_of(path))
         id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"

@@ -145,7 +145,7 @@ class RayActors(Executor):
         for actor in self._actors:
             if actor.is_ready and actor.shard is None and self._left:
                 actor.shard = self._left.popleft()
-                call = actor.handle.write.remote(actor.shard, self.ready.ranges)
+                call = actor.handle.write.remote(actor.shard, self.ready.shared)
                 self._calls[call] = actor, "work"
             elif actor.shard is not None and time.monotonic() >= actor.news_at:
                 actor.news_at = math.inf  # until it has answered
@@ -242,13 +242,13 @@ class ShardActor:
             return [*self.take_news(), portable(error)]
         return [*self.take_news(), writer.ready]
 
-    def write(self, shard: int, ranges: dict[str, Any]) -> list[Message | Exception]:
+    def write(self, shard: int, shared: dict[str, Any]) -> list[Message | Exception]:
         """Computes a shard and puts its file in its place; gives the news, at last `Finished`.
 
         After `stop` it ends without.
         """
         try:
-            finished = write_shard(self._writer, shard, ranges, self._news.append, self._check)
+            finished = write_shard(self._writer, shard, shared, self._news.append, self._check)
         except _Stopped:
             return []
         except Exception as error:

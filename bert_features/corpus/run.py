@@ -189,8 +189,9 @@ class FolderRun:
                 elif self._has_begun():
                     here = {**manifest.run, "device": ready.device}
                     check_same_plan(Manifest.read(self._folder), replace(manifest, run=here))
-                facts = {name: value for name, value in vars(ready).items() if value}
-                replace(manifest, run=manifest.run | facts).write()
+                facts = {"device": ready.device, "processor": ready.processor, **ready.shared}
+                known = {name: value for name, value in facts.items() if value}
+                replace(manifest, run=manifest.run | known).write()
             else:
                 check_same_run(manifest, {"device": ready.device})
                 warn_of_other_processor(manifest, ready.processor)

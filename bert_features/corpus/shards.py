@@ -50,13 +50,14 @@ class ShardWriter:
     """Computes the shards of a run with one model.
 
     Attributes:
-      ready: on what it computes, and with which ranges.
+      ready: on what it computes, and which facts it would share.
     """
 
     def __init__(self, job: ShardJob, extractor: "FeatureExtractor") -> None:
+        processor = describe_processor(extractor.devices.kind)
+        self.ready = Ready(extractor.device, processor, extractor.shared_facts)
         self._job, self._extractor = job, extractor
         self.checkpoint = extractor.checkpoint
-        self.ready = Ready(extractor.device, describe_processor(extractor.devices.kind))
         self.stages = StageClock()
 
     @classmethod
@@ -65,17 +66,14 @@ class ShardWriter:
         import_tensorflow(job.config.runtime, job.config.device, many_batches=True)
         from bert_features.extraction.extractor import FeatureExtractor
 
-        writer = cls(job, FeatureExtractor(job.config, checkpoint=checkpoint))
+        extractor = FeatureExtractor(job.config, checkpoint=checkpoint)
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
-        writer.take_ranges(job.manifest.run.get("ranges") or writer._extractor.calibrate(texts)[0])
-        return writer
+        return cls(job, extractor.sharing(job.manifest.run).calibrated(texts)[0])
 
-    def take_ranges(self, ranges: Mapping[str, Any]) -> None:
-        """Takes the run's ranges for all shards that follow."""
-        if ranges != self.ready.ranges:
-            self.ready = replace(self.ready, ranges=dict(ranges))
-            self._extractor = self._extractor.with_ranges(ranges)
+    def share(self, facts: Mapping[str, Any]) -> None:
+        """Computes all shards that follow with the shared facts of the run."""
+        self._extractor = self._extractor.sharing(facts)
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.

@@ -28,16 +28,15 @@ def load_writer(job: ShardJob) -> ShardWriter:
 def write_shard(
     writer: ShardWriter,
     shard: int,
-    ranges: Mapping[str, Any],
+    shared: Mapping[str, Any],
     report: Callable[[Message], None],
     check: Callable[[], None] = lambda: None,
 ) -> Finished:
     """Computes a shard, puts its file in its place and reports.
 
-    `ranges` are the ranges of the run, see `Ready`. At each step `check` is called; it ends the
-    work by an exception.
+    For `shared` see `Ready`. At each step `check` is called; it ends the work by an exception.
     """
-    writer.take_ranges(ranges)
+    writer.share(shared)
     name, next_report = (socket.gethostname(), os.getpid()), 0.0
 
     def note(counts: Counts) -> None:

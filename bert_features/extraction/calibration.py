@@ -7,20 +7,22 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.features import OutputSpec, Ranges
 from bert_features.config.output_specs import as_floats, calibration_file
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction.description import describe_vectors, find_differences
+from bert_features.extraction.description import describe_output, describe_vectors, find_differences
 from bert_features.formats import FeatureFile, read_features
 from bert_features.formats.headers import parse_ranges
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.formats.small_vectors import find_ranges
 from bert_features.readers.input_example import InputExample
+
+if TYPE_CHECKING:
+    from bert_features.extraction.preparation import Preparation
 
 logger = logging.getLogger("bert_features")
 
@@ -33,12 +35,21 @@ class TakesRanges:
     """The methods of an extractor that give its int8 outputs their ranges."""
 
     outputs: tuple[OutputSpec, ...]
-    checkpoint: Checkpoint
+    preparation: "Preparation"
     batches: Callable[..., Iterator[FeatureBatch]]
-    metadata: Callable[[], dict[str, Any]]
 
-    def with_ranges(self, ranges: Mapping[str, Sequence[Sequence[float]]]) -> Self:
-        """A copy whose outputs of these names have these ranges; it shares the weights."""
+    @property
+    def shared_facts(self) -> dict[str, Any]:
+        """What all shards of a run must share, as its manifest records it: `ranges`, if any."""
+        ranges = {output.name: output.ranges for output in self.outputs if output.ranges}
+        return {"ranges": ranges} if ranges else {}
+
+    def sharing(self, facts: Mapping[str, Any]) -> Self:
+        """A copy with the `shared_facts` of a run; it shares the weights.
+
+        Raises OutputError if they do not fit the outputs.
+        """
+        ranges = facts.get("ranges", {})
         other, known = copy.copy(self), [o for o in self.outputs if o.name in ranges]
         try:
             found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
@@ -47,25 +58,22 @@ class TakesRanges:
         other.outputs = tuple(replace(o, ranges=found.get(o, o.ranges)) for o in self.outputs)
         return other
 
-    def calibrate(
+    def calibrated(
         self, examples: Iterator[InputExample] | None = None
-    ) -> tuple[dict[str, Ranges], list[InputExample]]:
-        """Finds the ranges that outputs lack; all shards of a run need the same.
+    ) -> tuple[Self, Iterator[InputExample]]:
+        """A copy whose outputs have the ranges that they lack here, and all the examples.
 
         Args:
           examples: the texts of the run, from the first; None if only files may give ranges.
-
-        Returns:
-          The ranges by the names of the outputs, and the texts that were taken.
 
         Raises:
           ConfigError: an output has no file, and there are no texts; or its file does not fit.
         """
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
-        found = self.file_ranges()
+        found = self._file_ranges()
         counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}
         if not counts:
-            return found, []
+            return self.sharing({"ranges": found}), examples or iter(())
         if examples is None:
             raise ConfigError.naming(
                 "the dtype of output '{name}' is 'int8', and the ranges of its dimensions are "
@@ -73,17 +81,17 @@ class TakesRanges:
                 name=next(iter(counts)).name,
             )
         head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
-        return found | self._ranges_of_texts(head, counts), head
+        found |= self._ranges_of_texts(head, counts)
+        return self.sharing({"ranges": found}), itertools.chain(head, examples)
 
-    def file_ranges(self) -> dict[str, Ranges]:
-        """The ranges that files give to outputs without ranges; ConfigError as `calibrate`."""
+    def _file_ranges(self) -> dict[str, Ranges]:
+        """The ranges that files give to outputs without ranges; ConfigError as `calibrated`."""
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
         return {o.name: self._read_ranges[o.name] for o in wanted if calibration_file(o)}
 
     @functools.cached_property  # a copy has some of these outputs, under the same names
     def _read_ranges(self) -> dict[str, Ranges]:
-        outputs = (o for o in self.outputs if o.dtype == "int8" and calibration_file(o))
-        return {output.name: self._ranges_of_file(output) for output in outputs}
+        return find_in_files(self.outputs, self.preparation)
 
     def _ranges_of_texts(
         self, head: list[InputExample], counts: Mapping[OutputSpec, int]
@@ -106,41 +114,51 @@ class TakesRanges:
                 )
         return found
 
-    def _ranges_of_file(self, output: OutputSpec) -> Ranges:
-        """The ranges of the feature with the output's name, or the only one; int8 has its own."""
-        file = read_features(str(output.calibration))
-        named = [each for each in file.features if each.name == output.name] or file.features
-        feature = named[0]
-        fits = (feature.level, feature.width) == ("sequence", output.width)
-        if len(named) == 1 and fits and feature.dtype != "binary":
-            self._check_description(output, file, feature)
-            blocks = (values for values, _ in file.blocks(feature.name))
-            ranges = feature.ranges or find_ranges(blocks, output.width)
-            if ranges[0] != ranges[1]:
-                return ranges
-        raise ConfigError(
-            f"the calibration {file.path} has no vectors that differ and are like "
-            f"{output.describe()}; it has {', '.join(each.describe() for each in file.features)}"
-        )
 
-    def _check_description(self, output: OutputSpec, file: FeatureFile, feature: Feature) -> None:
-        """Refuses a file whose vectors were made in another way; raises ConfigError."""
-        try:
-            before = describe_vectors(feature, file.metadata, self.checkpoint)
-        except (KeyError, TypeError, AttributeError):
-            text = "the calibration %s does not record how it was made; its ranges may not fit"
-            logger.warning(text, file.path)
-            return
-        now = describe_vectors(output, self.metadata(), self.checkpoint)
-        # A file of an earlier release may lack a setting.
-        differences = find_differences(before, {n: v for n, v in now.items() if n in before})
-        if differences:
-            raise ConfigError.naming(
-                "the calibration {path} was made with {differences}; set {calibration} to a file "
-                "made with the settings of this run, or to a number of texts",
-                path=file.path,
-                differences="; ".join(differences),
-            )
+def find_in_files(outputs: Sequence[OutputSpec], preparation: "Preparation") -> dict[str, Ranges]:
+    """The ranges of int8 outputs that name a file; raises ConfigError if one does not fit."""
+    wanted = (o for o in outputs if o.dtype == "int8" and calibration_file(o))
+    return {output.name: _ranges_of_file(output, preparation) for output in wanted}
+
+
+def _ranges_of_file(output: OutputSpec, preparation: "Preparation") -> Ranges:
+    """The ranges of the feature with the output's name, or the only one; int8 has its own."""
+    file = read_features(str(output.calibration))
+    named = [each for each in file.features if each.name == output.name] or file.features
+    feature = named[0]
+    fits = (feature.level, feature.width) == ("sequence", output.width)
+    if len(named) == 1 and fits and feature.dtype != "binary":
+        _check_description(output, file, feature, preparation)
+        blocks = (values for values, _ in file.blocks(feature.name))
+        ranges = feature.ranges or find_ranges(blocks, output.width)
+        if ranges[0] != ranges[1]:
+            return ranges
+    raise ConfigError(
+        f"the calibration {file.path} has no vectors that differ and are like "
+        f"{output.describe()}; it has {', '.join(each.describe() for each in file.features)}"
+    )
+
+
+def _check_description(
+    output: OutputSpec, file: FeatureFile, feature: Feature, preparation: "Preparation"
+) -> None:
+    """Refuses a file whose vectors were made in another way; raises ConfigError."""
+    try:
+        before = describe_vectors(feature, file.metadata, preparation.checkpoint)
+    except (KeyError, TypeError, AttributeError):
+        text = "the calibration %s does not record how it was made; its ranges may not fit"
+        logger.warning(text, file.path)
+        return
+    now = describe_vectors(output, describe_output(preparation), preparation.checkpoint)
+    # A file of an earlier release may lack a setting.
+    differences = find_differences(before, {n: v for n, v in now.items() if n in before})
+    if differences:
+        raise ConfigError.naming(
+            "the calibration {path} was made with {differences}; set {calibration} to a file "
+            "made with the settings of this run, or to a number of texts",
+            path=file.path,
+            differences="; ".join(differences),
+        )
 
 
 def _is_narrow(ranges: Ranges) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from bert_features.formats.records import Feature, FeatureBatch
-from bert_features.formats.small_vectors import STEPS
+from bert_features.formats.small_vectors import count_clipped
 
 if TYPE_CHECKING:
     from bert_features.batches.input_fn import Batch
@@ -160,15 +160,9 @@ class Counts:
 
     def add_clipped(self, batch: FeatureBatch, features: Sequence[Feature]) -> None:
         """Adds the values that will be int8; the clipped ones also to the batch's `counts`."""
-        clipped = batch.counts["clipped"] = np.zeros(len(batch), np.int64)
-        for feature in (each for each in features if each.dtype == "int8"):
-            least, largest = np.array(feature.ranges)
-            # In another batch the last digits differ, also for the texts of the calibration.
-            half = (largest - least) / (2 * STEPS)
-            low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
-            values = batch.sequence[feature.name]
-            clipped += ((values < low) | (values > high)).sum(axis=1)
-            self.values_int8 += values.size
+        clipped, values = count_clipped(batch, features)
+        batch.counts["clipped"] = clipped
+        self.values_int8 += values
         self.values_clipped += int(clipped.sum())
 
 

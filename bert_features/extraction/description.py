@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import SMALL_DTYPES, Feature
+from bert_features.config.output_specs import as_floats
 from bert_features.config.poolings import AUTO_POOLING
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
@@ -93,6 +94,8 @@ def describe_vectors(
     Raises KeyError, TypeError or AttributeError for the metadata of a file that has other facts.
     """
     config, weights = facts["config"], facts["checkpoint"]
+    count = weights["bert_config"]["num_hidden_layers"]
+    (floats,) = as_floats([feature])
     outputs = {output["name"]: output for output in config["outputs"]}
     output = outputs.get(feature.name) or outputs.get(None) or config
     pooled_by = checkpoint.sentence_transformers if output["pooling"] == AUTO_POOLING else None
@@ -100,7 +103,9 @@ def describe_vectors(
         **{name: config[name] for name in _SETTINGS},
         **weights["bert_config"],
         **{name: facts.get(name) for name in _RESOLVED},
-        **{n: v for n, v in feature.to_metadata().items() if n not in ("name", "dtype", "ranges")},
+        **{n: v for n, v in floats.to_metadata().items() if n not in ("name", "dtype")},
+        # Counted from the last, as a layer has two numbers.
+        "layers": tuple(e if isinstance(e, str) or e < 0 else e - count for e in feature.layers),
         "kind": feature.kind,
         "modules": pooled_by.modules if pooled_by else (),
         "checkpoint": weights["sha256"],

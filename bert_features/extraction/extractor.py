@@ -303,7 +303,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         from bert_features.extraction.assembly import regroup
         from bert_features.extraction.reuse import Reuse
 
-        outputs = self.with_ranges(self.calibrate()[0]).outputs
+        outputs = self.calibrated()[0].outputs
         totals, stages = counts or Counts(), stages or StageClock()
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
         reuse = None
@@ -335,7 +335,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""
-        return self.with_ranges(self.file_ranges()).outputs
+        return self.sharing({"ranges": self._file_ranges()}).outputs
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""

@@ -50,6 +50,23 @@ def _quantized(values: np.ndarray, feature: Feature) -> np.ndarray:
     return np.asarray(within, np.int8)
 
 
+def count_clipped(batch: FeatureBatch, features: Sequence[Feature]) -> tuple[np.ndarray, int]:
+    """The values of each example that int8 will clip, int64 [N], of how many that it will take.
+
+    Clipped are those more than half a step outside the ranges.
+    """
+    clipped, total = np.zeros(len(batch), np.int64), 0
+    for feature in (each for each in features if each.dtype == "int8"):
+        least, largest = np.array(feature.ranges)
+        # In another batch the last digits differ, also for the texts of the calibration.
+        half = (largest - least) / (2 * STEPS)
+        low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
+        values = batch.sequence[feature.name]
+        clipped += ((values < low) | (values > high)).sum(axis=1)
+        total += values.size
+    return clipped, total
+
+
 def restore(values: np.ndarray, feature: Feature) -> np.ndarray:
     """The vectors of a feature: small ones as float32 [N, D], others as they are.
 

@@ -16,17 +16,19 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.corpus import processes, ray_actors, run, worker
 from bert_features.corpus.shards import ShardWriter
 from bert_features.errors import ConfigError
+from bert_features.extraction.calibration import TakesRanges
 from bert_features.formats.records import Feature, FeatureBatch
 
 LENGTH = Feature("length", (-1,), "none", 1, "float32", "sequence", "mean")
 STEP_SECONDS = 0.004
 
 
-class QuickExtractor:
+class QuickExtractor(TakesRanges):
     """Stands for a `FeatureExtractor`; the feature of a text is its length."""
 
     device = "none, cpu, float32"
     devices = SimpleNamespace(kind="cpu")
+    outputs = (LENGTH,)
     preparation = None  # only `dedupe` needs it
 
     def __init__(self, config, folder):

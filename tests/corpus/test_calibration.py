@@ -87,6 +87,7 @@ def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplo
     ("feature", "metadata", "differences"),
     [
         ({}, {}, ""),
+        ({"layers": (TOY.num_hidden_layers - 1,)}, {}, ""),  # the same layer
         ({"dtype": "float16", "name": "other"}, {"versions": {}, "precision": "bfloat16"}, ""),
         ({"layers": (-2,)}, {}, r"layers \(-2,\), now \(-1,\);"),
         (
@@ -129,9 +130,9 @@ def test_a_calibration_that_was_made_in_another_way(
     if differences:
         message = f"{path} was made with .*{differences}.* set calibration to a file made with"
         with pytest.raises(ConfigError, match=message):
-            extractor.calibrate()
+            extractor.calibrated()
     else:
-        extractor.calibrate()
+        extractor.calibrated()
     assert ("does not record how it was made" in caplog.text) is (differences is None)
 
 
@@ -154,7 +155,7 @@ def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
     extractor = TakesRanges()
     extractor.outputs = config(INT8).plan_outputs(TOY)
     with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
-        extractor.with_ranges({"int8": [[0.0] * 7, [1.0] * 7]})
+        extractor.sharing({"ranges": {"int8": [[0.0] * 7, [1.0] * 7]}})
 
 
 def kept_extractor(settings):
@@ -165,13 +166,10 @@ def kept_extractor(settings):
 def ranges_of(config, path):
     """The ranges that an output takes from a file, without a model."""
     extractor = TakesRanges()
-    extractor.outputs, extractor.checkpoint = (
-        config(INT8 | {"calibration": str(path)}).plan_outputs(TOY),
-        None,
-    )
-    ranges, texts = extractor.calibrate()
-    assert texts == []
-    return ranges["int8"]
+    extractor.outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
+    extractor.preparation = SimpleNamespace(checkpoint=None)
+    (output,) = extractor.calibrated()[0].outputs
+    return output.ranges
 
 
 @pytest.mark.parametrize("format", ["npz", "parquet"])
@@ -228,7 +226,8 @@ def test_first_texts_that_are_alike_are_a_warning(config, caplog, alike, calibra
         yield FeatureBatch(np.arange(count), {"int8": found[:count].astype(np.float32)})
 
     extractor.batches = batches
-    extractor.calibrate(iter(range(len(found))))
+    _, examples = extractor.calibrated(iter(range(len(found))))
+    assert list(examples) == list(range(len(found)))
     cure = "set calibration to more texts, or to a features file"
     assert caplog.text.count(cure) == bool(warns)
     assert warns in caplog.text
@@ -261,7 +260,7 @@ def test_a_run_that_is_resumed_keeps_its_ranges(config, texts, tmp_path, monkeyp
         extract(config(*ALL), texts, f"{tmp_path}/out/", progress=stop_after(13))
     assert len(shards_of(tmp_path / "out")) == 2
     # It takes no texts again.
-    monkeypatch.setattr(TakesRanges, "calibrate", lambda self: ({}, []))
+    monkeypatch.setattr(TakesRanges, "_ranges_of_texts", None)
     extract(config(*ALL), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
     Manifest.read(tmp_path / "out").path(2).unlink()
@@ -280,12 +279,12 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     )
     job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
-    assert json.loads(json.dumps(writer.ready.ranges)) == ranges
+    assert json.loads(json.dumps(writer.ready.shared)) == {"ranges": ranges}
     other = {"int8": [[-4.0] * 8, [4.0] * 8]}
-    write_shard(writer, 0, other, lambda message: None)
+    write_shard(writer, 0, {"ranges": other}, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
     assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
-    write_shard(writer, 0, ranges, lambda message: None)
+    write_shard(writer, 0, {"ranges": ranges}, lambda message: None)
     assert shards_of(tmp_path / "out") == before
 
 
@@ -302,13 +301,13 @@ def test_a_run_of_before_lacks_settings(config):
 
 
 def test_the_stages_of_a_run_do_not_count_its_calibration(config, texts, tmp_path, monkeypatch):
-    calibrate = TakesRanges.calibrate
+    calibrated = TakesRanges.calibrated
 
     def slow(self, examples=None):
         time.sleep(0.5 if examples else 0)
-        return calibrate(self, examples)
+        return calibrated(self, examples)
 
-    monkeypatch.setattr(TakesRanges, "calibrate", slow)
+    monkeypatch.setattr(TakesRanges, "calibrated", slow)
     started = time.monotonic()
     summary = extract(config(*ALL), texts, tmp_path / "out.npz")
     assert summary.stages.elapsed <= time.monotonic() - started - 0.5
@@ -415,6 +414,8 @@ def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
     with pytest.raises((ConfigError, OutputError), match=message):
         extract(config(output), texts, tmp_path / "out.npz")
     assert not (tmp_path / "out.npz").exists()
+    with pytest.raises((ConfigError, OutputError), match=message):
+        plan(config(output), texts)
 
 
 def test_the_run_does_not_replace_its_calibration(config, texts, tmp_path):
