@@ -237,16 +237,15 @@ def _stages(tests: dict[str, Any], change: Change) -> Iterator[list[str]]:
     yield [name for name in ordered if name not in covering]
 
 
-def judge(change: Change, tests: dict[str, Any], others: list[str], checkout: Path) -> str:
-    """The test that notices a change; "survives" if none does."""
-    source = (checkout / change.path).read_bytes()
+def judge(
+    change: Change, tests: dict[str, Any], others: list[str], checkout: Path, quick: bool
+) -> str:
+    """The test that notices a change, or that it survives."""
+    source, seconds = (checkout / change.path).read_bytes(), tests["seconds"]
+    executed, rest = _stages(tests, change)
     stages = [
-        (
-            [*dict.fromkeys(map(_module, order))],
-            order,
-            30 + 4 * sum(map(tests["seconds"].get, order)),
-        )
-        for order in _stages(tests, change)
+        ([*dict.fromkeys(map(_module, order))], order, 30 + 4 * sum(map(seconds.get, order)))
+        for order in ([executed] if quick else [executed, rest])
         if order
     ]
     stages += [([f"tests/{room}"], None, 1200) for room in others]
@@ -259,7 +258,7 @@ def judge(change: Change, tests: dict[str, Any], others: list[str], checkout: Pa
                 return f"ended early or late: {paths[0]}"
             if done["status"] not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return str((done["failed"] or [f"not importable: {paths[0]}"])[0])
-        return "survives"
+        return f"survives {len(executed)} tests that execute the line"
     finally:
         (checkout / change.path).write_bytes(source)
 
@@ -295,6 +294,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=40, help="changes to draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pick", default="", help="numbers of drawn changes to run, as 3,17")
+    parser.add_argument("--quick", action="store_true", help="only tests that executed the line")
     parser.add_argument("--others", nargs="*", default=[], help="rooms whose tests run too")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mutate")
@@ -321,14 +321,16 @@ def main() -> None:
 
     def work(job: int) -> None:
         for number in numbers[job :: options.jobs]:
-            results.put((number, judge(drawn[number], tests, options.others, copies[job])))
+            results.put(
+                (number, judge(drawn[number], tests, options.others, copies[job], options.quick))
+            )
 
     for job in range(options.jobs):
         context.Process(target=work, args=(job,)).start()
     survivors = 0
     for _ in numbers:
         number, verdict = results.get()
-        survivors += verdict == "survives"
+        survivors += verdict.startswith("survives")
         change = drawn[number]
         source = (ROOT / change.path).read_bytes()
         print(f"{number} {change.path}:{change.line} {verdict}")
