@@ -46,3 +46,15 @@ def test_only_varied_vectors_of_the_same_shape_calibrate(tmp_path, features, col
     else:
         with pytest.raises(ConfigError, match="no vectors that differ and are like int8"):
             extractor.file_ranges()
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"calibration": 7}, 7)])
+def test_int8_takes_its_ranges_from_the_first_1000_texts_or_as_many_as_set(given, expected):
+    extractor = TakesRanges()
+    settings = {"checkpoint": "absent", "outputs": [INT8 | given]}
+    extractor.outputs = ExtractConfig.of(settings).plan_outputs(TOY)
+    extractor.batches = lambda examples, warn: iter(
+        [FeatureBatch(np.arange(len(examples())), {"int8": np.tile(VARIED, (400, 1))})]
+    )
+    _, taken = extractor.calibrate(iter(range(1100)))
+    assert taken == list(range(expected))
