@@ -165,7 +165,10 @@ def in_child(checkout: Path, call: Callable[[], Any], result: Path, seconds: flo
 class _Tests:
     """A plugin of pytest: chosen tests in their order, their seconds, and those that failed."""
 
-    def __init__(self, order: list[str] | None = None, coverage: Any = None) -> None:
+    def __init__(
+        self, order: list[str] | None = None, coverage: Any = None, room: str = ""
+    ) -> None:
+        self.room = room
         self.order = None if order is None else {name: place for place, name in enumerate(order)}
         self.coverage = coverage
         self.seconds: dict[str, float] = {}
@@ -176,6 +179,12 @@ class _Tests:
         if (order := self.order) is not None:
             items[:] = [item for item in items if item.nodeid in order]
             items.sort(key=lambda item: order[item.nodeid])
+
+    def pytest_collection_finish(self) -> None:
+        """Imports all modules, so that their lines outside functions are no single test's."""
+        for path in Path(self.room).rglob("[!_]*.py") if self.coverage else ():
+            with contextlib.suppress(Exception):  # needs another backend or extra
+                importlib.import_module(".".join(path.with_suffix("").parts))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if self.coverage:
@@ -204,8 +213,9 @@ def record_tests(room: str) -> dict[str, Any]:
     """Runs the tests of a room: their seconds, those that failed, those that executed each line."""
     import coverage
 
-    cover = coverage.Coverage(data_file=None, source=[f"bert_features/{room}"], config_file=False)
-    plugin = _Tests(coverage=cover)
+    folder = f"bert_features/{room}"
+    cover = coverage.Coverage(data_file=None, source=[folder], config_file=False)
+    plugin = _Tests(coverage=cover, room=folder)
     cover.start()
     pytest.main(["-q", "-pno:cacheprovider", f"tests/{room}"], plugins=[plugin])
     cover.stop()
