@@ -1,10 +1,13 @@
 """Words of texts and their pieces, with values checked by hand."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from bert_features.batches.long_text import LongText
 from bert_features.batches.rows import Layout
+from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import Units, find_words, locate_words
 from bert_features.readers.input_example import InputExample
 
@@ -84,3 +87,8 @@ def test_the_table_of_words_of_pairs(policy):
     else:
         assert table.num_pieces.tolist() == unit_lengths.tolist()
         assert table.windows.tolist() == [0] * 6
+    joined = WordTable.join([table, table])
+    assert joined.row_splits.tolist() == [0, 3, 6, 9, 12]
+    for field in fields(table)[1:]:
+        column = getattr(table, field.name).tolist()
+        assert getattr(joined, field.name).tolist() == column * 2
