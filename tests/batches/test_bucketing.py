@@ -5,7 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bert_features.batches.bucketing import BatchShapes, plan_batches, resolve_buckets
+from bert_features.batches.bucketing import (
+    BatchShapes,
+    choose_buckets,
+    plan_batches,
+    resolve_buckets,
+)
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 
 
@@ -20,6 +26,21 @@ from bert_features.errors import ConfigError
 )
 def test_buckets_end_at_the_longest_row(buckets, max_seq_length, expected):
     assert resolve_buckets(buckets, max_seq_length) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "length", "options", "expected"),
+    [
+        ({}, 6, {"any_shape": True, "packed": False}, (3, 4, 5, 6)),
+        ({}, 40, {"any_shape": False, "packed": False}, (16, 32, 40)),
+        ({"buckets": (8,)}, 20, {"any_shape": True, "packed": False}, (8, 20)),
+        ({"buckets": (8,)}, 20, {"any_shape": False, "packed": False}, (8, 20)),
+        ({}, 40, {"any_shape": True, "packed": True}, (128,)),
+    ],
+)
+def test_buckets_are_those_given_or_fit_the_device(given, length, options, expected):
+    config = ExtractConfig.of({"checkpoint": "absent", **given})
+    assert choose_buckets(config, length, **options) == expected
 
 
 @pytest.mark.parametrize(("buckets", "length"), [((2, 8), 8), ((8,), 2), ((8, 8), 8), ((9, 8), 9)])

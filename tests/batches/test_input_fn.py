@@ -7,6 +7,7 @@ import pytest
 
 from bert_features.batches.bucketing import FILLER_ID
 from bert_features.batches.input_fn import TextInputFn
+from bert_features.batches.long_text import LongText
 from bert_features.errors import InputError
 from bert_features.official.features import convert_examples_to_features
 from bert_features.readers.input_example import InputExample
@@ -148,3 +149,21 @@ def test_what_the_examples_raise_is_kept(tokenizer):
     with pytest.raises(Exception, match="line 2 is bad"):
         list(input_fn({"batch_size": 4}))
     assert isinstance(input_fn.error, InputError)
+
+
+def test_windows_have_columns_of_their_own(tokenizer):
+    """20 pieces in rows of 12: three windows, which own each token once."""
+    examples = [InputExample(0, "this " * 20)]
+    (batch,) = run(examples, tokenizer, long_text=LongText("window", 12))
+    assert batch["word_indices"].shape == batch["input_word_ids"].shape == (4, 12)
+    windows = {
+        name: batch[name][:3].tolist()
+        for name in ("window", "num_windows", "own_starts", "own_ends")
+    }
+    assert windows == {
+        "window": [0, 1, 2],
+        "num_windows": [3, 3, 3],
+        "own_starts": [0, 4, 4],
+        "own_ends": [9, 9, 12],
+    }
+    assert batch["unique_ids"].tolist() == [0, 0, 0, FILLER_ID]

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_features.encoder.attention.banded import Banded, BandedLanes
 from bert_features.encoder.attention.by_head import ByHead
 from bert_features.encoder.attention.choice import choose_form
-from bert_features.encoder.attention.lanes import Lanes, rows_side_by_side
+from bert_features.encoder.attention.lanes import Lanes, joined_rows, rows_side_by_side
 from bert_features.encoder.attention.plain import Plain, Weighing
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
@@ -181,3 +181,23 @@ def test_the_form_of_a_block_on_a_device(case):
 )
 def test_rows_side_by_side_fill_the_lanes(rows, length, beside):
     assert rows_side_by_side(np.ones((rows, length), np.int32)) == beside
+
+
+@pytest.mark.parametrize(
+    ("shape", "joined"),
+    [
+        ((4, 64, 3), (1, 256, 3)),
+        ((6, 128, 3), (3, 256, 3)),
+        ((3, 64, 3), (3, 64, 3)),  # 192 tokens
+        ((2, 256, 3), (2, 256, 3)),
+        ((1, 512, 3), (1, 512, 3)),
+        ((None, 128, 3), (None, 128, 3)),
+        ((2, None, 3), (2, None, 3)),
+    ],
+)
+def test_short_rows_are_joined_where_256_divides_their_tokens(shape, joined):
+    function = tf.function(joined_rows, input_signature=[tf.TensorSpec(shape)], autograph=False)
+    assert tuple(function.get_concrete_function().output_shapes) == joined
+    if None not in shape:
+        x = np.arange(np.prod(shape), dtype=np.float32)
+        np.testing.assert_array_equal(np.ravel(function(x.reshape(shape))), x)

@@ -463,3 +463,26 @@ def test_slow_bfloat16_is_told(toy, monkeypatch, caplog, slowdown, told):
     caplog.set_level(logging.WARNING, "bert_features")
     FeatureExtractor.from_checkpoint(toy, layers=-1, precision="bfloat16")
     assert ("1.9 times as long" in caplog.text) is told
+
+
+@pytest.mark.parametrize(
+    ("device_kind", "dtype", "products", "sees_gpu", "expected"),
+    [
+        ("cpu", "float32", "refused", False, False),
+        ("cpu", "bfloat16", "onednn", False, False),
+        ("cpu", "bfloat16", "plain", True, True),
+        ("cpu", "bfloat16", "refused", True, True),
+        ("cpu", "float16", "refused", False, True),
+        ("anywhere", "bfloat16", "plain", False, False),
+        ("anywhere", "bfloat16", "refused", False, True),
+        ("anywhere", "bfloat16", "refused", True, False),
+        ("tpu", "bfloat16", "refused", False, False),
+    ],
+)
+def test_where_operations_compute_in_float32(
+    monkeypatch, device_kind, dtype, products, sees_gpu, expected
+):
+    monkeypatch.setattr(kernels, "bfloat16_products", lambda: products)
+    monkeypatch.setattr(kernels, "_sees_gpu", lambda: sees_gpu)
+    with forms.traced_for(device_kind):
+        assert kernels._needs_float32(tf.zeros(1, dtype)) is expected

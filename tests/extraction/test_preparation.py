@@ -3,6 +3,7 @@
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
 from bert_features.extraction import preparation as preparation_module
 from bert_features.extraction.preparation import Preparation
 
@@ -51,3 +52,14 @@ def test_a_calibration_file_is_found_wherever_the_run_goes(toy, tmp_path, monkey
     for given, expected in (("f.npz", str(tmp_path / "f.npz")), ("10", "10")):
         made = Preparation(ExtractConfig.of({**settings, "calibration": given}))
         assert [output.calibration for output in made.outputs] == [expected]
+
+
+def test_some_of_the_outputs_have_their_own_settings(toy):
+    """Words take no prompt; a sequence beside them does once it is alone."""
+    outputs = [{"name": "w", "level": "word"}, {"name": "s", "level": "sequence"}]
+    settings = {"checkpoint": toy, "layers": (-1,), "outputs": outputs}
+    both = Preparation(ExtractConfig.of(settings))
+    both.with_outputs(["s"]).prompts.put_before(lambda: [], "this ")
+    for names in (["w"], ["w", "s"]):
+        with pytest.raises(ConfigError, match="outputs of level 'word' take no prompt"):
+            both.with_outputs(names).prompts.put_before(lambda: [], "this ")

@@ -19,7 +19,7 @@ from bert_features.files import (
     replacing,
     write_whole,
 )
-from bert_features.files.staging import _SteadyFile
+from bert_features.files.staging import _SteadyFile, find_leftovers
 
 
 def contents(folder):
@@ -510,3 +510,11 @@ class TestTargets:
         (tmp_path / "loop").symlink_to("loop")
         with pytest.raises(OutputError, match="loop is a symbolic link; pass the path of the file"):
             check_target(real_target(tmp_path / "loop"), overwrite=True)
+
+
+def test_the_targets_of_hidden_folders_are_found(tmp_path):
+    (tmp_path / ".other.npz").touch()
+    staging = stage(tmp_path / "side", tmp_path / "main.npz")
+    assert find_leftovers(tmp_path) == {tmp_path / "main.npz"}
+    staging.discard()
+    assert find_leftovers(tmp_path) == set()

@@ -1,8 +1,10 @@
 """Object stores as folders: by a real S3 server, a server of Google Cloud Storage, and memory."""
 
 import contextlib
+import errno
 import os
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -176,3 +178,26 @@ def test_a_folder_of_this_machine_is_used_in_place(tmp_path):
     with store.fetched("a") as path:
         assert path == tmp_path / "a" == store.location("a")
     assert open_store(f"file://{tmp_path}/").location("a") == Path(tmp_path / "a")
+
+
+class NoCredentialsError(Exception):
+    """As botocore has it."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "number", "text"),
+    [
+        (FileNotFoundError("b/a"), errno.ENOENT, "No such file"),
+        (PermissionError(errno.EACCES, "Denied"), errno.EACCES, r"no permission \(Denied\)"),
+        (NoCredentialsError("none\nfound"), errno.EACCES, r"no permission \(none found\)"),
+        (HTTPError("u", 401, "Unauthorized", {}, None), errno.EACCES, "no permission .*401"),
+        (RuntimeError("Forbidden: b"), errno.EACCES, "no permission .*Forbidden"),
+        (HTTPError("u", 503, "Busy", {}, None), errno.EIO, "503"),
+        (RuntimeError(), errno.EIO, "RuntimeError"),
+    ],
+    ids=str,
+)
+def test_errors_of_drivers_become_those_of_a_disk(problem, number, text):
+    with pytest.raises(OSError, match=text) as raised, stores._os_errors():
+        raise problem
+    assert raised.value.errno == number

@@ -6,6 +6,7 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.files import check_apart
+from bert_features.files.targets import check_target
 
 
 class TestApart:
@@ -68,3 +69,24 @@ class TestApart:
         with pytest.raises(OutputError, match=r"folder holds the config \(.*\), so it is not repl"):
             check_apart(read, [("the output", tmp_path / "folder")], folder=True)
         check_apart(read, [("the output", tmp_path / "other")], folder=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "problem"),
+    [
+        ("new", True, None),
+        ("absent/new", True, None),  # it will be made
+        ("absent/new", False, "there is no folder .*absent; create it"),
+        ("file/new", True, "file is not a folder"),
+        ("file/new", False, "file is not a folder"),
+        ("x" * 255, False, None),
+        ("x" * 256, False, "has a name of 256 bytes; allowed: at most 255"),
+    ],
+)
+def test_the_folder_of_a_target(tmp_path, name, folder, problem):
+    (tmp_path / "file").touch()
+    if problem is None:
+        check_target(tmp_path / name, overwrite=False, folder=folder)
+        return
+    with pytest.raises(OutputError, match=problem):
+        check_target(tmp_path / name, overwrite=False, folder=folder)

@@ -1,0 +1,60 @@
+"""Calibration files that do not fit an output; tests/corpus/test_calibration.py has whole runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+from bert_features.extraction.calibration import TakesRanges
+from bert_features.formats.records import Feature, FeatureBatch
+from tests.formats.feature_files import write
+from tests.toy import TOY
+
+SOME = Feature("some", (-1,), "none", 8, "float32", "sequence", "mean")
+OTHER = replace(SOME, name="other")
+OWN = replace(SOME, name="int8")
+INT8 = {"name": "int8", "dtype": "int8", "level": "sequence", "pooling": "mean", "layers": [-1]}
+VARIED = np.arange(24, dtype=np.float32).reshape(3, 8) ** 2
+
+
+@pytest.mark.parametrize(
+    ("features", "columns", "fits"),
+    [
+        ([SOME], [VARIED], True),  # the only one
+        ([OTHER, OWN], [VARIED * 0, VARIED], True),
+        ([OWN, OTHER], [VARIED, VARIED * 0], True),
+        ([SOME, OTHER], [VARIED, VARIED], False),
+        ([replace(SOME, width=7)], [VARIED[:, :7]], False),
+        ([replace(SOME, dtype="binary")], [np.ones((3, 1), np.uint8)], False),
+        ([SOME], [VARIED * 0], False),
+        ([SOME], [VARIED[:1]], False),
+    ],
+)
+def test_only_varied_vectors_of_the_same_shape_calibrate(tmp_path, features, columns, fits):
+    path = tmp_path / "vectors.npz"
+    sequence = {f.name: values for f, values in zip(features, columns, strict=True)}
+    write(path, "npz", tuple(features), FeatureBatch(np.arange(len(columns[0])), sequence))
+    extractor = TakesRanges()
+    settings = {"checkpoint": "absent", "outputs": [INT8 | {"calibration": str(path)}]}
+    extractor.outputs = ExtractConfig.of(settings).plan_outputs(TOY)
+    extractor.checkpoint = None
+    if fits:
+        least, largest = extractor.file_ranges()["int8"]
+        np.testing.assert_array_equal([least, largest], [VARIED.min(axis=0), VARIED.max(axis=0)])
+    else:
+        with pytest.raises(ConfigError, match="no vectors that differ and are like int8"):
+            extractor.file_ranges()
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"calibration": 7}, 7)])
+def test_int8_takes_its_ranges_from_the_first_1000_texts_or_as_many_as_set(given, expected):
+    extractor = TakesRanges()
+    settings = {"checkpoint": "absent", "outputs": [INT8 | given]}
+    extractor.outputs = ExtractConfig.of(settings).plan_outputs(TOY)
+    extractor.batches = lambda examples, warn: iter(
+        [FeatureBatch(np.arange(len(examples())), {"int8": np.tile(VARIED, (400, 1))})]
+    )
+    _, taken = extractor.calibrate(iter(range(1100)))
+    assert taken == list(range(expected))
