@@ -3,8 +3,8 @@
 Argument: a folder of batches; the states of each come beside it, for every form and precision, and
 the outputs of packed batches.
 Pallas's interpreter runs the kernel as operations of XLA, and fills what nobody has written with
-NaN. Its interpreter for TPUs can wait forever on a machine with two cores. JAX has a stand-in in XLA
-for the kernel of GPUs.
+NaN. Its interpreter for TPUs can wait forever on a machine with two cores. The kernel of GPUs has a
+stand-in in XLA, which JAX brings.
 """
 
 import functools
