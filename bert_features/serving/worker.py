@@ -120,6 +120,8 @@ class Worker:
                 self._lock.acquire(blocking=False)
             except Timeout:
                 continue
+            if (self.folder / FAILURE).exists():  # the process that had the share cannot load
+                sys.exit(_END_ALL)
             self._number = number
             os.environ.update(share.environment)
             if share.cores is not None:

@@ -1,13 +1,14 @@
 """Calibration files that do not fit an output; tests/corpus/test_calibration.py has whole runs."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
-from bert_features.extraction.calibration import TakesRanges
+from bert_features.extraction.calibration import TakesRanges, find_in_files
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.formats.feature_files import write
 from tests.toy import TOY
@@ -36,16 +37,15 @@ def test_only_varied_vectors_of_the_same_shape_calibrate(tmp_path, features, col
     path = tmp_path / "vectors.npz"
     sequence = {f.name: values for f, values in zip(features, columns, strict=True)}
     write(path, "npz", tuple(features), FeatureBatch(np.arange(len(columns[0])), sequence))
-    extractor = TakesRanges()
     settings = {"checkpoint": "absent", "outputs": [INT8 | {"calibration": str(path)}]}
-    extractor.outputs = ExtractConfig.of(settings).plan_outputs(TOY)
-    extractor.checkpoint = None
+    outputs = ExtractConfig.of(settings).plan_outputs(TOY)
+    preparation = SimpleNamespace(checkpoint=None)
     if fits:
-        least, largest = extractor.file_ranges()["int8"]
+        least, largest = find_in_files(outputs, preparation)["int8"]
         np.testing.assert_array_equal([least, largest], [VARIED.min(axis=0), VARIED.max(axis=0)])
     else:
         with pytest.raises(ConfigError, match="no vectors that differ and are like int8"):
-            extractor.file_ranges()
+            find_in_files(outputs, preparation)
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"calibration": 7}, 7)])
@@ -56,5 +56,7 @@ def test_int8_takes_its_ranges_from_the_first_1000_texts_or_as_many_as_set(given
     extractor.batches = lambda examples, warn: iter(
         [FeatureBatch(np.arange(len(examples())), {"int8": np.tile(VARIED, (400, 1))})]
     )
-    _, taken = extractor.calibrate(iter(range(1100)))
-    assert taken == list(range(expected))
+    left = iter(range(1100))
+    _, texts = extractor.calibrated(left)
+    assert next(left) == expected  # the texts before it were taken
+    assert [*texts][: expected + 1] == [*range(expected), expected + 1]
