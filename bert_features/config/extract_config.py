@@ -201,7 +201,7 @@ class ExtractConfig(Settings):
     attention: Literal["auto", "xla", "pallas"] = setting(
         "auto",
         "Form of attention with JAX: operations that XLA compiles, or on a TPU a kernel in Pallas, "
-        "for long rows; auto is xla on a TPU, and on a GPU cuDNN's kernel in bfloat16.",
+        "for long rows; auto is xla, but on a GPU cuDNN's kernel for long rows in bfloat16.",
         DEVICES,
         role="features",
     )
