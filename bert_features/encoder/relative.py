@@ -31,14 +31,14 @@ class RelativeBias(Part):
         rows = config.relative_attention_num_buckets or 2 * len(_FIRST)
         self.rows = self.kernel("relative_attention_bias", rows, config.num_attention_heads)
 
-    def call(self, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def call(self, mask: Tensor, text_numbers: Tensor | None = None) -> Tensor:
         """int32 [B, S] each -> [A, S, S], from queries to keys; on a TPU [A, G * S, G * S].
 
         As a distance is that of tokens of one text, packed rows and rows side by side have the
         same: attention leaves other texts out.
         """
         length = ops.shape(mask)[1]
-        if chosen_forms().on_tpu and segments is None:
+        if chosen_forms().on_tpu and text_numbers is None:
             length = length * lanes.rows_side_by_side(mask)
         distance = ops.arange(2 * length, dtype="int32") - (length - 1)  # of key from query
         beyond = ops.expand_dims(ops.abs(distance), 1) >= _FIRST
