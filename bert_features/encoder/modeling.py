@@ -235,7 +235,7 @@ class BertEncoder(keras.layers.Layer):
         del training
         batch, length = inputs["input_word_ids"].shape
         size = self.config.hidden_size
-        of_row = (MAX_PACKED_TEXTS,) if TEXT_NUMBERS in inputs else ()
+        texts_of_row = (MAX_PACKED_TEXTS,) if TEXT_NUMBERS in inputs else ()
 
         def spec(*shape: int | None) -> keras.KerasTensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -243,7 +243,7 @@ class BertEncoder(keras.layers.Layer):
         return EncoderOutputs(
             spec(batch, length, size),
             [spec(batch, length, size) for _ in range(self.num_blocks)],
-            None if self.pooler is None else spec(batch, *of_row, size),
+            None if self.pooler is None else spec(batch, *texts_of_row, size),
         ).as_dict()
 
     def load_weights_dict(self, weights: Mapping[str, np.ndarray]) -> None:

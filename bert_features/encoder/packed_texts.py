@@ -30,5 +30,5 @@ def within_reach(mask: Tensor, reach: int) -> Tensor:
         return mask
     places = ops.arange(ops.shape(mask)[-1], dtype="int32")
     near = ops.abs(ops.expand_dims(places, 1) - ops.expand_dims(places, 0)) <= reach
-    by_query = mask if len(mask.shape) == 3 else ops.expand_dims(mask, 1)
-    return ops.where(near, by_query, ops.zeros_like(by_query))
+    query_mask = mask if len(mask.shape) == 3 else ops.expand_dims(mask, 1)
+    return ops.where(near, query_mask, ops.zeros_like(query_mask))

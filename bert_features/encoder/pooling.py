@@ -247,8 +247,8 @@ def _sequence_max(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> T
     else:
         vectors = ops.where(ops.max(weights, axis=1)[:, :, None] > 0, vectors, _LOWEST)
         if chosen_forms().on_cpu or numbers.shape[1] is None:  # as in `_word_max`
-            of_texts = _group_max(vectors, numbers - 1, ops.ones_like(vectors[:, :, :1]))
-            highest = ops.maximum(of_texts[:, :MAX_PACKED_TEXTS], _LOWEST)
+            highest_of_texts = _group_max(vectors, numbers - 1, ops.ones_like(vectors[:, :, :1]))
+            highest = ops.maximum(highest_of_texts[:, :MAX_PACKED_TEXTS], _LOWEST)
         else:
             highest = _sequence_last(_running_max(vectors, numbers), weights, numbers)
     return highest * ops.max(weights, axis=-1, keepdims=True)

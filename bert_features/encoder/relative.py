@@ -45,9 +45,9 @@ class RelativeBias(Part):
         row = ops.sum(ops.cast(beyond, "int32"), axis=1) - 1
         row = ops.where(distance > 0, row + len(_FIRST), row)
         chosen = ops.one_hot(row, self.rows.shape[0], axis=0, dtype=self.compute_dtype)
-        of_distance = kernels.matmul(ops.transpose(self.rows), chosen)  # [A, 2 * S]
+        distance_biases = kernels.matmul(ops.transpose(self.rows), chosen)  # [A, 2 * S]
         # Rows that begin one later each: cut a row of 2 S numbers, repeated, into rows of 2 S - 1.
-        repeated = ops.tile(of_distance, (1, length))[:, : length * (2 * length - 1)]
+        repeated = ops.tile(distance_biases, (1, length))[:, : length * (2 * length - 1)]
         shifted = ops.reshape(repeated, (self.rows.shape[1], length, 2 * length - 1))
         return shifted[:, :, length - 1 :]
 

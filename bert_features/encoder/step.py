@@ -111,8 +111,8 @@ class DeviceStep:
     @property
     def weights(self) -> list[keras.Variable]:
         """All variables, in the order in which `step` takes their values."""
-        of_head = [] if self.head is None else self.head.trainable_variables
-        return [*self._dense.values(), *self.encoder.trainable_variables, *of_head]
+        head_weights = [] if self.head is None else self.head.trainable_variables
+        return [*self._dense.values(), *self.encoder.trainable_variables, *head_weights]
 
     def step(self, weights: Sequence[Tensor], batch: Inputs) -> Predictions:
         """Computes the outputs of a batch: a pure function, which a runtime compiles and shards.

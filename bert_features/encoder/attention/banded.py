@@ -84,8 +84,8 @@ def blocks_of_band(heads: Heads, texts: Texts, reach: int) -> tuple[Heads, Tenso
         return in_rows(ops.concatenate([halves[:, :, :-1], halves[:, :, 1:]], axis=3))
 
     numbers = ops.expand_dims(texts.mask if texts.numbers is None else texts.numbers, (0, 3))
-    of_keys = ops.swapaxes(in_reach(numbers)[0], 1, 2)
-    seen = of_keys > 0 if texts.numbers is None else asking(numbers)[0] == of_keys
+    key_numbers = ops.swapaxes(in_reach(numbers)[0], 1, 2)
+    seen = key_numbers > 0 if texts.numbers is None else asking(numbers)[0] == key_numbers
     distance = np.arange(2 * size) - reach - np.arange(size)[:, None]
     seen = ops.logical_and(seen, np.abs(distance) <= reach)
     return [asking(query), in_reach(key), in_reach(value)], ops.cast(seen, "int32")

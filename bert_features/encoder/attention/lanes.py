@@ -88,7 +88,7 @@ class Lanes(Plain):
         return ops.reshape(context, (-1, self.heads * self.head_size, context.shape[-1])), None
 
     def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:
-        """The context in the shape of a query; the bias is that of each key, float32 [B, S].
+        """The context in the shape of a query; the bias has one value for each key, float32 [B, S].
 
         Up to 128 tokens the scores are written and read again, in the dtype of `query`. Beyond,
         they are computed twice, for their maximum and for the powers of the softmax, and XLA hands

@@ -56,9 +56,11 @@ class Pallas(Lanes):
         if text_numbers is not None:
             queries = length if length % _BLOCK else _BLOCK
         together = _heads_together(count, (3 * length + queries) * size * query.dtype.itemsize)
-        of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q))
-        of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
-        of_row = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
+        query_blocks = pl.BlockSpec(
+            (None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q)
+        )
+        key_blocks = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
+        row_blocks = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
         step, per_key, *ranges = (
             (functools.partial(_step, row=bias.shape[-1]), bias)
             if text_numbers is None
@@ -70,8 +72,8 @@ class Pallas(Lanes):
             grid_spec=pltpu.PrefetchScalarGridSpec(
                 num_scalar_prefetch=len(ranges),
                 grid=(batch, count // together, pl.cdiv(length, queries)),
-                in_specs=[of_row, of_queries, of_keys, of_keys],
-                out_specs=of_queries,
+                in_specs=[row_blocks, query_blocks, key_blocks, key_blocks],
+                out_specs=query_blocks,
             ),
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
             cost_estimate=pl.CostEstimate(
@@ -81,7 +83,7 @@ class Pallas(Lanes):
             ),
             name="attention",
         )
-        # Of one dimension: scalars of three would be padded, and there is little memory for them.
+        # One dimension: three would be padded, and there is little memory for scalars.
         ranges = [jnp.reshape(x, -1) for x in ranges]
         return call(*ranges, jnp.reshape(per_key, (batch, 1, length)), *heads)
 
@@ -102,9 +104,9 @@ def _step(
     first = pl.program_id(2) * queries
     visible = jnp.transpose(jnp.broadcast_to(bias_ref[...], (8, keys)))[:, :1]  # [K, 1]
     if row != keys:
-        of_key = _places(keys, queries, 0) // row
-        of_query = (_places(keys, queries, 1) + first) // row
-        visible = jnp.where(of_key == of_query, visible, OTHER_ROW)
+        key_rows = _places(keys, queries, 0) // row
+        query_rows = (_places(keys, queries, 1) + first) // row
+        visible = jnp.where(key_rows == query_rows, visible, OTHER_ROW)
     if reach is not None:
         distance = _places(keys, queries, 0) - (_places(keys, queries, 1) + first)
         visible = jnp.where(jnp.abs(distance) <= reach, visible, OTHER_ROW)
@@ -153,9 +155,9 @@ def _packed_step(
         def seen(number_of_keys: Any, state: Any) -> Any:
             highest, total, context = state
             keys = _block(number_of_keys, block)
-            of_keys = jnp.transpose(jnp.broadcast_to(text_ref[:, keys], (8, block)))[:, :1]
+            key_texts = jnp.transpose(jnp.broadcast_to(text_ref[:, keys], (8, block)))[:, :1]
             scores = _product(key_ref[head, :, keys], query, 0) * scale  # [T, Q]
-            scores = jnp.where(of_keys == text, scores, OTHER_ROW)
+            scores = jnp.where(key_texts == text, scores, OTHER_ROW)
             if reach is not None:
                 distance = _places(block, block, 0) - _places(block, block, 1)
                 distance += (number_of_keys - number) * block
@@ -184,7 +186,7 @@ def _packed_step(
 
 
 def _places(keys: int, queries: int, axis: int) -> Any:
-    """int32 [keys, queries]: the place of each key, or along axis 1 that of each query."""
+    """int32 [keys, queries]: the place of each key, or along axis 1 of each query."""
     return jax.lax.broadcasted_iota(jnp.int32, (keys, queries), axis)
 
 
