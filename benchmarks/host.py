@@ -35,7 +35,7 @@ import numpy as np
 
 from bert_features import ExtractConfig, FeatureExtractor, read_examples
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
+from bert_features.config.packing import MAX_PACKED_TEXTS, TEXT_NUMBERS
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import FORMATS, open_writer
 from bert_features.machine.hardware import core_numbers, cores
@@ -91,7 +91,7 @@ class NullStep(CompiledStep):
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         """Starts a batch."""
         rows, length = batch["input_mask"].shape
-        vectors = (rows, MAX_SEGMENTS) if SEGMENT_IDS in batch else (rows,)
+        vectors = (rows, MAX_PACKED_TEXTS) if TEXT_NUMBERS in batch else (rows,)
         outputs = {
             output.name: self._array(
                 output, vectors if output.level == "sequence" else (rows, length)

@@ -74,14 +74,14 @@ def packed_batch(name):
     """The rows of the reference in four packed rows."""
     stored = reference(name)
     splits = stored["row_splits"]
-    columns = ("input_word_ids", "input_mask", "input_type_ids", "segment_ids", "position_ids")
+    columns = ("input_word_ids", "input_mask", "input_type_ids", "text_numbers", "position_ids")
     arrays = {column: np.zeros((len(PACKED), 40), np.int32) for column in columns}
     for number, where in _places(splits).items():
         tokens = slice(splits[number], splits[number + 1])
         arrays["input_word_ids"][where] = stored["token_ids"][tokens]
         arrays["input_type_ids"][where] = stored["type_ids"][tokens]
         arrays["input_mask"][where] = 1
-        arrays["segment_ids"][where] = PACKED[where[0]].index(number) + 1
+        arrays["text_numbers"][where] = PACKED[where[0]].index(number) + 1
         arrays["position_ids"][where] = np.arange(splits[number + 1] - splits[number])
     return arrays
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 from bert_features.config.poolings import POOLINGS
 from tests.reference import numpy_outputs
 from tests.reference.numpy_encoder import NumpyEncoder
 
 CLS, SEP = 2, 3
-_COLUMNS = ("input_word_ids", "input_mask", "input_type_ids", "segment_ids", "position_ids")
+_COLUMNS = ("input_word_ids", "input_mask", "input_type_ids", "text_numbers", "position_ids")
 
 
 def _outputs():
@@ -55,7 +55,7 @@ def packed_batch(rows, seq_length, vocab_size, *, seed=1):
             text = _random_text(rng, length, vocab_size)
             where = row, slice(start, start + length)
             batch["input_word_ids"][where], batch["input_mask"][where] = text.ids, 1
-            batch["input_type_ids"][where], batch["segment_ids"][where] = text.types, slot + 1
+            batch["input_type_ids"][where], batch["text_numbers"][where] = text.types, slot + 1
             batch["position_ids"][where] = np.arange(length)
             batch["word_indices"][where] = np.where(text.words < 0, -1, text.words + start)
             text.row, text.slot, text.start = row, slot, start
@@ -113,7 +113,7 @@ def _expected(text, states, pooled, output):
 def place(values, text, output):
     """What an output of a packed batch holds for a text."""
     if output.get("level") == "sequence":
-        assert values.shape[1] == MAX_SEGMENTS
+        assert values.shape[1] == MAX_PACKED_TEXTS
         return values[text.row, text.slot]
     if output.get("level") == "word":
         # Words are numbered from the text's first token on.

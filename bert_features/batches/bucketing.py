@@ -1,15 +1,15 @@
-"""Rows to static batches: sorted by length within windows of a bounded number of tokens.
+"""Rows to static batches: sorted by length within pools of a bounded number of tokens.
 
 Every batch has one of a declared set of shapes: a length among the buckets, and the number of rows
-that goes with that length. Rows of a window are taken from the longest to the shortest, so every
+that goes with that length. Rows of a pool are taken from the longest to the shortest, so every
 batch but the last is full. The last one may have a half, a quarter, … of the rows, unless each
 shape has to be compiled. The rows that fill it up are masked and carry `FILLER_ID`. Where a device
 computes any shape, a batch has the length of its longest row, and ends early if that saves padding.
 
-Packed batches are made by `packed_rows`: there several rows of a window share a row of the batch.
+Packed batches are made by `packed_rows`: there several rows of a pool share a row of the batch.
 
-Shape legend: `R` rows of a chunk or window, `T` tokens of all these rows, `B` rows of a batch, `S`
-length of the bucket, `N` batches of a window, `M` rows of a window that stand in a batch.
+Shape legend: `R` rows of a chunk or pool, `T` tokens of all these rows, `B` rows of a batch, `S`
+length of the bucket, `N` batches of a pool, `M` rows of a pool that stand in a batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
 from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
+from bert_features.config.packing import MAX_PACKED_TEXTS, POSITION_IDS, TEXT_NUMBERS
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
 FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
-# Columns of a window that are no columns of a batch: the columns of tokens; and a batch has
+# Columns of a pool that are no columns of a batch: the columns of tokens; and a batch has
 # masks and types instead.
 _COLUMNS_LEFT_OUT = ("values", "word_indices", "target_ids", "lengths", "type_starts")
 
@@ -44,10 +44,10 @@ PACKED_LENGTH = 128
 _MAX_PACKED_LENGTH = 512
 # The products of BERT-base take as long for a token as its attention in a row of this length.
 _PRODUCTS = 3000
-# The last rows of a window make packed batches of this part of the rows of a full one.
+# The last rows of a pool make packed batches of this part of the rows of a full one.
 _TAIL_PARTS = 8
-# Batches that a sorting window should fill where rows are packed (benchmarks/diary.md).
-PACKED_WINDOW_BATCHES = 4
+# Batches that a pool should fill where rows are packed (benchmarks/diary.md).
+PACKED_POOL_BATCHES = 4
 
 # Tokens of a batch on each device other than a CPU: these need work for thousands of lanes.
 DEVICE_BATCH_TOKENS = 16384
@@ -111,11 +111,11 @@ class BatchShapes:
       buckets: S of each shape, ascending.
       rows: B of a full batch of each bucket.
       multiple: number of devices; it divides every B.
-      whole: whether every batch has all its rows, the last one of a window too. Then there is one
+      whole: whether every batch has all its rows, the last one of a pool too. Then there is one
         shape for each bucket, as devices that compile each shape need it.
       uniform: whether each row is in a batch of the shortest bucket that it fits. Then the shape of
         its batch depends on its own length alone, if batches are whole too.
-      packed: whether rows of a window share the rows of batches; the buckets are `packed_buckets`.
+      packed: whether rows of a pool share the rows of batches; the buckets are `packed_buckets`.
       batch_cost: what a batch costs beside its tokens, as a number of tokens, on a device that
         computes any shape. Then a batch has the length of its longest row, and
         ends where its padding would cost more than another batch. 0 for the declared shapes, which
@@ -153,12 +153,12 @@ class BatchShapes:
         return shares * self.multiple
 
     def packed_tail(self, rows: int) -> int:
-        """The number of rows of the packed batches that hold the last rows of a window."""
+        """The number of rows of the packed batches that hold the last rows of a pool."""
         return max(rows // self.multiple // _TAIL_PARTS, 1) * self.multiple
 
     @property
     def declared(self) -> tuple[tuple[int, int], ...]:
-        """(B, S) of full batches, then of packed batches that hold the last rows of a window."""
+        """(B, S) of full batches, then of packed batches that hold the last rows of a pool."""
         full = list(zip(self.rows, self.buckets, strict=True))
         tails = [(self.packed_tail(rows), length) for rows, length in full if self.packed]
         return tuple(dict.fromkeys(full + tails))
@@ -192,14 +192,14 @@ def device_shapes(
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The batches of a window.
+    """The batches of a pool.
 
     Attributes:
-      order: int64 [R], the rows of the window in the order they are taken.
+      order: int64 [R], the rows of the pool in the order they are taken.
       numbers: int64 [R], the number of each row in its row of the batch: from 0 where several
         share a row, else 0.
       starts: int64 [N], where each batch begins in `order`.
-      counts: int64 [N], the number of rows of the window it takes.
+      counts: int64 [N], the number of rows of the pool it takes.
       filled: int64 [N], the number of its own rows that they fill.
       rows: int64 [N], B.
       lengths: int64 [N], S.
@@ -220,7 +220,7 @@ class BatchPlan:
 
 
 def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
-    """Decides which rows of a window, of these lengths, int64 [R], make which batch."""
+    """Decides which rows of a pool, of these lengths, int64 [R], make which batch."""
     if shapes.packed:
         return _plan_packed(lengths, shapes)
     order = np.argsort(-lengths, kind="stable")
@@ -274,16 +274,16 @@ def join_columns(chunks: Sequence[Columns]) -> Columns:
 
 @dataclass(frozen=True)
 class Members:
-    """The rows of a window that stand in a batch, and where.
+    """The rows of a pool that stand in a batch, and where.
 
     Attributes:
-      rows: int64 [M], their numbers in the window.
+      rows: int64 [M], their numbers in the pool.
       lengths: int64 [M], the number of tokens of each.
       numbers: int64 [M], see `BatchPlan`.
       places: int64 [M], where the tokens of each begin among the B * S of the batch; also its words
         among the B * S vectors of words.
       slots: int64 [M], the number of each among the vectors of level `sequence`: one for each row
-        of the batch, or `MAX_SEGMENTS` for each packed one.
+        of the batch, or `MAX_PACKED_TEXTS` for each packed one.
     """
 
     rows: np.ndarray
@@ -299,33 +299,33 @@ class Members:
 
 
 def cut_batches(
-    window: Columns, shapes: BatchShapes, *, pad_id: int = 0, has_types: bool = True
+    pool: Columns, shapes: BatchShapes, *, pad_id: int = 0, has_types: bool = True
 ) -> Iterator[tuple[Members, Columns]]:
-    """Cuts a window into batches, longest first; one without columns makes none.
+    """Cuts a pool into batches, longest first; one without columns makes none.
 
     Args:
-      window: the columns of its rows.
+      pool: the columns of its rows.
       shapes: the shapes that batches may have.
       pad_id: what `input_word_ids` has where there is no token.
       has_types: whether the tokens of text_b have type 1.
 
     Yields:
-      A batch's rows of the window; and its columns, [B] for rows and [B, S] for tokens.
-      Packed batches have `segment_ids` and `position_ids`, see `config.packing`, and no columns of
+      A batch's rows of the pool; and its columns, [B] for rows and [B, S] for tokens.
+      Packed batches have `text_numbers` and `position_ids`, see `config.packing`, and no columns of
       rows.
     """
-    if not window:
+    if not pool:
         return
-    plan = plan_batches(window["lengths"], shapes)
-    row_starts = np.cumsum(window["lengths"]) - window["lengths"]
-    lengths = window["lengths"][plan.order]
-    # The rows of all batches one after the other: which of these each row of the window is in, and
+    plan = plan_batches(pool["lengths"], shapes)
+    row_starts = np.cumsum(pool["lengths"]) - pool["lengths"]
+    lengths = pool["lengths"][plan.order]
+    # The rows of all batches one after the other: which of these each row of the pool is in, and
     # at which token there it begins.
     first = plan.numbers == 0
     rows = np.cumsum(first) - 1
     tokens_before = np.cumsum(lengths) - lengths
     offsets = tokens_before - tokens_before[first][rows]
-    slots = MAX_SEGMENTS if shapes.packed else 1
+    slots = MAX_PACKED_TEXTS if shapes.packed else 1
     for start, count, size, length in zip(
         plan.starts.tolist(),
         plan.counts.tolist(),
@@ -342,14 +342,14 @@ def cut_batches(
             places=row * length + offsets[its],
             slots=row * slots + plan.numbers[its],
         )
-        batch = _batch(window, members, row_starts, (size, length), shapes.packed, pad_id)
+        batch = _batch(pool, members, row_starts, (size, length), shapes.packed, pad_id)
         if not has_types:
             batch["input_type_ids"][:] = 0
         yield members, batch
 
 
 def _batch(
-    window: Columns,
+    pool: Columns,
     members: Members,
     row_starts: np.ndarray,
     shape: tuple[int, int],
@@ -357,9 +357,9 @@ def _batch(
     pad_id: int,
 ) -> Columns:
     rows, lengths = members.rows, members.lengths
-    tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the window
+    tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the pool
     places = expand_ranges(members.places, lengths)  # and in the batch
-    type_starts = window["type_starts"][rows]
+    type_starts = pool["type_starts"][rows]
     is_text_b: np.ndarray | int = 0
     if (type_starts < lengths).any():
         is_text_b = tokens >= np.repeat(row_starts[rows] + type_starts, lengths)
@@ -371,23 +371,23 @@ def _batch(
         return column.reshape(shape)
 
     batch = {
-        "input_word_ids": laid_out(window["values"][tokens], pad_id),
+        "input_word_ids": laid_out(pool["values"][tokens], pad_id),
         "input_mask": laid_out(1),
         "input_type_ids": laid_out(is_text_b),
     }
-    if "word_indices" in window:
-        words = window["word_indices"][tokens]
-        if packed:  # no row of the window has more words than tokens
+    if "word_indices" in pool:
+        words = pool["word_indices"][tokens]
+        if packed:  # no row of the pool has more words than tokens
             begins = np.repeat(members.places % shape[1], lengths)
             words = np.where(words < 0, words, words + begins)
         batch["word_indices"] = laid_out(words, FILL_VALUES["word_indices"])
-    if "target_ids" in window:
-        batch["target_ids"] = laid_out(window["target_ids"][tokens], FILL_VALUES["target_ids"])
+    if "target_ids" in pool:
+        batch["target_ids"] = laid_out(pool["target_ids"][tokens], FILL_VALUES["target_ids"])
     if packed:
-        segments = np.repeat(members.numbers + 1, lengths)
+        numbers = np.repeat(members.numbers + 1, lengths)
         positions = tokens - np.repeat(row_starts[rows], lengths)
-        return batch | {SEGMENT_IDS: laid_out(segments), POSITION_IDS: laid_out(positions)}
-    for name, column in window.items():
+        return batch | {TEXT_NUMBERS: laid_out(numbers), POSITION_IDS: laid_out(positions)}
+    for name, column in pool.items():
         if name not in _COLUMNS_LEFT_OUT:
             values: np.ndarray = np.full(shape[0], FILL_VALUES.get(name, 0), column.dtype)
             values[: len(rows)] = column[rows]

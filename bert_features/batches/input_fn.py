@@ -49,7 +49,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Neighbouring examples, tokenised and laid out together; or a whole sorting window.
+    """Neighbouring examples, tokenised and laid out together; or a whole pool.
 
     Attributes:
       examples: in the order of the input.
@@ -77,7 +77,7 @@ class Chunk:
         )
 
 
-Window = Chunk  # examples whose rows are sorted by length together
+Pool = Chunk  # examples whose rows are sorted by length together
 
 
 @dataclass(frozen=True)
@@ -86,31 +86,31 @@ class Batch:
 
     Attributes:
       columns: arrays [B] and [B, S], see `TextInputFn` and, for packed ones, `cut_batches`.
-      members: the rows of the window that stand in it.
-      window: the sorting window that they are taken from.
+      members: the rows of the pool that stand in it.
+      pool: the pool that they are taken from.
     """
 
     columns: Columns
     members: Members
-    window: Window
+    pool: Pool
 
 
 class TextInputFn:
     """An input_fn over texts: tokenised in the graph, bucketed, streamed.
 
-    Memory is bounded by `window_tokens`, whatever the number of examples. A call gives a
+    Memory is bounded by `pool_tokens`, whatever the number of examples. A call gives a
     tf.data.Dataset of {unique_ids int64 [B], the position of each row's example in the input;
     input_word_ids, input_mask, input_type_ids int32 [B, S]; tokens_lost int32 [B], pieces that
     truncation cut off}, S one of the buckets. With long_text 'window', or with words, there are
     also {window, num_windows, own_starts, own_ends int32 [B]; word_indices int32 [B, S]}, see
-    `rows.Rows`. All rows of one sorting window come before the rows of the next, and all rows of an
-    example lie in one sorting window.
+    `rows.Rows`. All rows of one pool come before the rows of the next, and all rows of an
+    example lie in one pool.
 
     Args:
       examples: gives a fresh iterator over the examples each time the input is read.
       tokenizer: the tokenizer of the checkpoint.
       buckets: lengths of rows, ascending; the last is the longest.
-      window_tokens: number of tokens that are sorted into buckets together.
+      pool_tokens: number of tokens that are sorted into buckets together.
       long_text: what happens to examples that do not fit the longest row.
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
@@ -120,7 +120,7 @@ class TextInputFn:
 
     Attributes:
       buckets: lengths of rows, ascending.
-      window_tokens: number of tokens that are sorted into buckets together.
+      pool_tokens: number of tokens that are sorted into buckets together.
       error: the error that `examples` or the long text policy raised, if any. TensorFlow's own
         error carries only its text.
     """
@@ -131,7 +131,7 @@ class TextInputFn:
         tokenizer: Tokenizer,
         *,
         buckets: Sequence[int],
-        window_tokens: int = 1 << 17,
+        pool_tokens: int = 1 << 17,
         long_text: LongText | None = None,
         words: WordSplit | None = None,
         mask_id: int | None = None,
@@ -142,7 +142,7 @@ class TextInputFn:
         self.error: Exception | None = None
         self._examples = examples
         self._tokenizer = tokenizer
-        self.window_tokens = window_tokens
+        self.pool_tokens = pool_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words, self._mask_id, self._scores = words, mask_id, scores
         self._stages = stages or StageClock()
@@ -169,42 +169,42 @@ class TextInputFn:
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def windows(self) -> Iterator[Window]:
-        """The examples and their rows, by the sorting window."""
+    def pools(self) -> Iterator[Pool]:
+        """The examples and their rows, by the pool."""
         held: list[Chunk] = []
         tokens = 0
         for chunk in self.chunks():
             held.append(chunk)
             tokens += len(chunk.columns["values"])
-            if tokens >= self.window_tokens:
+            if tokens >= self.pool_tokens:
                 yield self._joined(held)
                 held, tokens = [], 0
         if held:
             yield self._joined(held)
 
-    def stream(self, params: Params, windows: Iterable[Window] | None = None) -> Iterator[Batch]:
+    def stream(self, params: Params, pools: Iterable[Pool] | None = None) -> Iterator[Batch]:
         """The batches, without tf.data.
 
         Args:
-          params: as for a call. With `packed_batches` several rows of a window share a row.
-          windows: what `windows` gives, if a caller has it already. One without examples makes
+          params: as for a call. With `packed_batches` several rows of a pool share a row.
+          pools: what `pools` gives, if a caller has it already. One without examples makes
             a batch without columns.
         """
         shapes = self.shapes(params)
-        if windows is None:
-            windows = self._stages.queued("windows_prepared", self.windows())
-        for window in windows:
+        if pools is None:
+            pools = self._stages.queued("windows_prepared", self.pools())
+        for pool in pools:
             self._stages.take("windows_prepared")
-            if not window.examples:
-                yield Batch({}, Members.none(), window)
+            if not pool.examples:
+                yield Batch({}, Members.none(), pool)
             cut = cut_batches(
-                window.columns,
+                pool.columns,
                 shapes,
                 pad_id=self._frame.pad_id,
                 has_types=self._frame.has_types,
             )
             for members, columns in self._stages.timed("batch", cut):
-                yield Batch(columns, members, window)
+                yield Batch(columns, members, pool)
 
     def batches(self, params: Params) -> Iterator[Columns]:
         """The batches of the dataset as NumPy arrays, without tf.data; `params` as for a call."""
@@ -231,9 +231,9 @@ class TextInputFn:
         for first, examples in self.read():
             yield self.lay_out(examples, first)
 
-    def _joined(self, chunks: Sequence[Chunk]) -> Window:
+    def _joined(self, chunks: Sequence[Chunk]) -> Pool:
         with self._stages.timing("tokenize"):
-            return Window.join(chunks)
+            return Pool.join(chunks)
 
     def lay_out(self, examples: list[InputExample], first: int) -> Chunk:
         """Tokenises examples and lays them out; `first` is the number of the first example."""
@@ -247,9 +247,9 @@ class TextInputFn:
 
     def _read(self) -> Iterator[tuple[int, list[InputExample]]]:
         # Every piece is at least a character, and may stand in several rows. So a chunk of several
-        # examples holds no more tokens than a sorting window may.
+        # examples holds no more tokens than a pool may.
         copies = self._long_text.max_copies
-        max_size = min(_CHUNK_CHARACTERS, self.window_tokens)
+        max_size = min(_CHUNK_CHARACTERS, self.pool_tokens)
         held: list[InputExample] = []
         first = size = 0
         for example in self._examples():

@@ -6,7 +6,7 @@ all rows that hold the same lengths at once (histogram packing, Krell et al. 202
 arXiv:2107.02027). So a million tokens take some milliseconds, and a loop has a step for each length
 and kind of row, not for each text.
 
-Shape legend: `R` texts (rows of a window), `P` packed rows, `K` kinds of packed rows.
+Shape legend: `R` texts (rows of a pool), `P` packed rows, `K` kinds of packed rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_features.batches.row_plan import expand_ranges
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _kinds(counts: Sequence[int], sizes: Sequence[int]) -> Iterator[_Kind]:
                 room = next(size for size in sizes if size >= length)
                 kind = _Kind(0, room, room, ())
             # As many copies as the row takes: no row has less room that suffices.
-            copies = min(room // length, MAX_SEGMENTS - len(kind.lengths), count)
+            copies = min(room // length, MAX_PACKED_TEXTS - len(kind.lengths), count)
             rows = min(kind.rows or count, count // copies)
             count -= rows * copies
             if kind.rows > rows:
@@ -102,7 +102,7 @@ def _kinds(counts: Sequence[int], sizes: Sequence[int]) -> Iterator[_Kind]:
                 rooms ^= 1 << room
             more = kind.lengths + (length,) * copies
             filled = _Kind(rows, kind.size, room - copies * length, more)
-            if filled.room >= shortest and len(more) < MAX_SEGMENTS:
+            if filled.room >= shortest and len(more) < MAX_PACKED_TEXTS:
                 open_kinds[filled.room].append(filled)
                 rooms |= 1 << filled.room
             else:

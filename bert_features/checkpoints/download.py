@@ -219,10 +219,10 @@ def _cache_errors(verb: str) -> contextlib.AbstractContextManager[None]:
 def _download(row: Published, record: Record | None, progress: Progress) -> Path:
     folder, url = cache_dir() / row.name, url_of(row)
     partial = cache_dir() / f"{row.name}.zip.partial"
-    by_hand = f"Or get that archive elsewhere and unpack its files into {folder}"
+    manually = f"Or get that archive elsewhere and unpack its files into {folder}"
     check_target(real_target(folder), overwrite=True, folder=True, **IN_CACHE)
     logger.info("downloading %s from %s", row.name, url)
-    fetch(url, partial, max_bytes=row.max_bytes, progress=progress, otherwise=by_hand)
+    fetch(url, partial, max_bytes=row.max_bytes, progress=progress, otherwise=manually)
     with replacing(folder, overwrite=True, folder=True, **IN_CACHE) as fresh:
         try:
             new = _checked(row, record, url, partial)

@@ -43,25 +43,21 @@ def sort_names(
     roots: tuple[str, ...] = (prefix or "",)
     if prefix == "" and kind != "tf2":  # the objects of TF2 have no common beginnings
         roots = weight_names.scopes(kind, model_type)
-    sorted_names = StoredNames(prefix or "", trained_poolers(names, kind), [], [])
-    poolers = dict(sorted_names.weights)
-    for name, split in found.items():
-        canonical = split[1] if split is not None and split[0] == prefix else None
-        if canonical in poolers or name in poolers.values():
-            continue
-        if canonical is None:
-            what = weight_names.is_ignored(name, kind)
-            if what == "head" or (what is None and not name.startswith(roots)):
-                sorted_names.heads.append(name)
-            elif what is None:
-                sorted_names.unknown.append(name)
-        elif other := sorted_names.weights.get(canonical):
+    stored = {name: split[1] for name, split in found.items() if split and split[0] == prefix}
+    poolers = trained_poolers(names, kind)
+    weights = dict(poolers)
+    for name, canonical in stored.items():
+        other = weights.setdefault(canonical, name)
+        if other != name and canonical not in poolers:
             raise CheckpointError(
                 f"{path} holds {canonical} twice, as {other} and as {name}; keep one of them"
             )
-        else:
-            sorted_names.weights[canonical] = name
-    return sorted_names
+    groups: dict[str, list[str]] = collections.defaultdict(list)
+    taken = {*stored, *poolers.values()}
+    for name in filter(lambda name: name not in taken, found):
+        default = "unknown" if name.startswith(roots) else "head"
+        groups[weight_names.is_ignored(name, kind) or default].append(name)
+    return StoredNames(prefix or "", weights, groups["unknown"], groups["head"])
 
 
 def trained_poolers(names: Iterable[str], kind: Kind) -> dict[str, str]:

@@ -88,11 +88,11 @@ def _receive(
             return
         if status not in (200, 206, 416):
             raise ValueError(f"the server answered {status} {response.reason}")
-        if done and not (status == 206 and stated.startswith(f"bytes {done}-")):
-            partial.unlink()
+        if not (done and status == 206 and stated.startswith(f"bytes {done}-")):
+            partial.unlink(missing_ok=True)
             done = 0
-        if status == 416 or (status == 206 and not done):
-            raise _BrokenOffError("the server does not have the rest of this file")
+            if status != 200:
+                raise _BrokenOffError("the server does not have the rest of this file")
         length = response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdigit() else None
         progress(done, total)

@@ -117,14 +117,15 @@ def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]
 
 def _choose(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> str | None:
     """As `choose_weights`, among files that are no adapter; None if there are none."""
-    tensors = [file for file in names if file.endswith(".safetensors")]
-    prefixes = [file.removesuffix(".index") for file in names if file.endswith(".index")]
-    indices = [file for file in names if file.endswith(INDEX_SUFFIX)]
-    found = {*tensors, *prefixes, *indices}
+    tensors, indexed, indices = (
+        [file for file in names if file.endswith(suffix)]
+        for suffix in (".safetensors", ".index", INDEX_SUFFIX)
+    )
+    prefixes = [file.removesuffix(".index") for file in indexed]
     latest = _latest_in(read(STATE_FILE)) if STATE_FILE in names else None
-    for preferred in ("model.safetensors", f"model{INDEX_SUFFIX}", "bert_model.ckpt", latest):
-        if preferred in found:
-            return preferred
+    preferred = ("model.safetensors", f"model{INDEX_SUFFIX}", "bert_model.ckpt", latest)
+    if chosen := _first(preferred, [*tensors, *prefixes, *indices]):
+        return chosen
     if SAVED_MODEL in names:
         if VARIABLES not in prefixes:
             raise CheckpointError(
@@ -145,9 +146,11 @@ def _choose(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> st
         raise CheckpointError(
             f"{name} holds several checkpoints; pass the path of one: {', '.join(several)}"
         )
-    return next(
-        (file for file in (_PICKLE, f"pytorch_model{PICKLED_INDEX}") if file in names), None
-    )
+    return _first((_PICKLE, f"pytorch_model{PICKLED_INDEX}"), names)
+
+
+def _first(wanted: Sequence[str | None], names: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
 
 
 def _latest_in(state: bytes) -> str | None:

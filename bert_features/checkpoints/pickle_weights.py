@@ -28,7 +28,7 @@ from bert_features.checkpoints.other_files import CONVERT
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
-# Of a pickle, and of a zip's directory. BERT-large has 120 kB with 17,000 instructions.
+# Limits of a pickle, and of a zip's directory. BERT-large has 120 kB with 17,000 instructions.
 _MAX_BYTES, _MAX_INSTRUCTIONS = 4 << 20, 500_000
 # The sizes of all tensors in sizes of the file: tied weights share a storage.
 _MAX_SHARING = 4

@@ -13,7 +13,7 @@ import json
 import posixpath
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -212,7 +212,7 @@ def read_dense(
 
 
 def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTransformersSettings:
-    problem, after = _problem(folder, modules), list[Module]()
+    problem, after = next(_problems(folder, modules), None), list[Module]()
     modes, include_prompt = ["mean"], True
     if problem is None:
         modes, include_prompt = _read_pooling(folder / modules[1][1] / "config.json")
@@ -239,28 +239,29 @@ def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTran
     )
 
 
-def _problem(folder: Path, modules: list[tuple[str, str]]) -> str | None:
-    """Why the modules or one of their settings are not followed; None if they are."""
+def _problems(folder: Path, modules: list[tuple[str, str]]) -> Iterator[str]:
+    """Why the modules or their settings are not followed; each holds only if none is before it."""
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or not {"Dense", "Normalize"} >= {*kinds[2:]}:
         allowed = "Transformer and Pooling, then Dense or Normalize"
-        return f"its modules are {', '.join(kinds)}, not {allowed}"
+        yield f"its modules are {', '.join(kinds)}, not {allowed}"
     for kind, path in modules:
         file = folder / path / (TRANSFORMER_CONFIG if kind == "Transformer" else "config.json")
-        if kind in ("Pooling", "Dense") and not file.is_file():
-            return f"there is no {path}/{file.name}"
-        for key, value in (read_json_object(file) if file.is_file() else {}).items():
-            # Nothing else is read of a Normalize, whose folder may be that of the Transformer.
-            followed = _FOLLOWED.get(key, ... if kind == "Normalize" else ())
-            followed = _FOLLOWED.get(f"{kind}.{key}", followed)
-            if value and followed is not ... and value not in followed:
-                return str(_error(file, key, value, ", ".join(map(shown, [*followed, None]))))
-    others = set(_read_pooling(folder / modules[1][1] / "config.json")[0]) - {*_SUPPORTED}
-    if others:
-        return f"its pooling is {', '.join(sorted(others))}"
-    files = [_weights(folder / path) for kind, path in modules if kind == "Dense"]
-    missing = [str(file.relative_to(folder)) for file in files if not file.is_file()]
-    return f"there is no {missing[0]}" if missing else None
+        needed = {"Pooling": [file], "Dense": [file, _weights(folder / path)]}.get(kind, [])
+        yield from (f"there is no {path}/{each.name}" for each in needed if not each.is_file())
+        yield from _unfollowed(kind, file)
+        if kind == "Pooling" and (others := {*_read_pooling(file)[0]} - {*_SUPPORTED}):
+            yield f"its pooling is {', '.join(sorted(others))}"
+
+
+def _unfollowed(kind: str, file: Path) -> Iterator[str]:
+    """The settings of a module that have another value than those that are followed."""
+    # Nothing else is read of a Normalize, whose folder may be the folder of the Transformer.
+    default = ... if kind == "Normalize" else ()
+    for key, value in (read_json_object(file) if file.is_file() else {}).items():
+        followed = _FOLLOWED.get(f"{kind}.{key}", _FOLLOWED.get(key, default))
+        if value and followed is not ... and value not in followed:
+            yield str(_error(file, key, value, ", ".join(map(shown, [*followed, None]))))
 
 
 def _weights(folder: Path) -> Path:

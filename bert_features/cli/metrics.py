@@ -38,7 +38,7 @@ _COUNTERS = {
     "non_finite_examples": ("non_finite_examples", "Examples with NaN or infinite values."),
 }
 _QUEUES = {
-    "windows_prepared": ("prepared_windows", "Sorting windows that wait to be cut into batches."),
+    "windows_prepared": ("prepared_windows", "Pools of texts that wait to be cut into batches."),
     "batches_under_way": ("running_batches", "Batches that are on the device."),
     "bytes_to_write": ("unwritten_bytes", "Bytes of features that wait to be written."),
 }

@@ -309,8 +309,8 @@ def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:
 
 def _architecture(values: Mapping[str, Any], source: str) -> tuple[str, Architecture]:
     # Google's files have no model_type; of them only ALBERT's have groups.
-    by_keys = "albert" if "num_hidden_groups" in values else "bert"
-    model_type = values.get("model_type", by_keys)
+    implied = "albert" if "num_hidden_groups" in values else "bert"
+    model_type = values.get("model_type", implied)
     architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
     if architecture is None:
         raise CheckpointError(

@@ -5,11 +5,11 @@ texts of a row apart.
 """
 
 # Texts of a row at most; an output of level `sequence` has this many vectors for each row.
-MAX_SEGMENTS = 24
+MAX_PACKED_TEXTS = 24
 # Parts of a packed batch, int32 [B, S]: the number of each token's text in its row, from 1, or 0
 # for padding; and the place of each token in its text, from 0. Texts are in ascending order, and
 # padding is at the end.
-SEGMENT_IDS = "segment_ids"
+TEXT_NUMBERS = "text_numbers"
 POSITION_IDS = "position_ids"
 # Another part, int32 [B, S], for scores: the id of the masked piece that is scored, else -1.
 TARGET_IDS = "target_ids"

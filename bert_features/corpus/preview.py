@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.batches.bucketing import (
-    PACKED_WINDOW_BATCHES,
+    PACKED_POOL_BATCHES,
     BatchShapes,
     device_shapes,
     plan_batches,
@@ -187,7 +187,7 @@ def plan(
     inputs = find_inputs(input_path)
     checkpoint = check_input_and_checkpoint(config, *inputs)
     import_tensorflow(config.runtime, config.device)
-    from bert_features.extraction.assembly import WindowResults
+    from bert_features.extraction.assembly import PoolResults
     from bert_features.extraction.calibration import find_in_files
     from bert_features.extraction.preparation import Preparation
 
@@ -218,11 +218,11 @@ def plan(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
     )
     held: list[np.ndarray] = []
-    for window in input_fn.windows():
-        _add_examples(result, WindowResults(window, (), preparation.in_windows).batch(unknown_id))
-        _add_rows(result, window.columns["lengths"])
-        held.append(window.columns["lengths"])
-        if sum(int(lengths.sum()) for lengths in held) >= PACKED_WINDOW_BATCHES * most:
+    for pool in input_fn.pools():
+        _add_examples(result, PoolResults(pool, (), preparation.in_windows).batch(unknown_id))
+        _add_rows(result, pool.columns["lengths"])
+        held.append(pool.columns["lengths"])
+        if sum(int(lengths.sum()) for lengths in held) >= PACKED_POOL_BATCHES * most:
             _add_elsewhere(result, held, shapes)
         if progress:
             progress(result.examples)
@@ -233,7 +233,7 @@ def plan(
 def _add_elsewhere(
     result: Plan, held: list[np.ndarray], shapes: tuple[BatchShapes, BatchShapes]
 ) -> None:
-    """Adds the rows of sorting windows, by their lengths, as one window of a TPU or GPU."""
+    """Adds the rows of pools, by their lengths, as one pool of a TPU or GPU."""
     if held:
         lengths = np.concatenate(held)
         held.clear()
@@ -258,7 +258,7 @@ def _add_examples(result: Plan, batch: FeatureBatch) -> None:
 
 
 def _add_rows(result: Plan, lengths: np.ndarray) -> None:
-    """Adds the rows of one sorting window."""
+    """Adds the rows of one pool."""
     result.row_lengths = _add_counts(result.row_lengths, lengths)
     batches = plan_batches(lengths, result.shapes)
     tokens = np.add.reduceat(lengths[batches.order], batches.starts)

@@ -90,10 +90,10 @@ class Runtimes:
 
     def devices(self, kind: str) -> dict[str, list[Mapping[str, Any]]]:
         """Runtime -> its devices of a kind, `tpu` or `gpu`; runtimes without any are left out."""
-        by_jax = self.jax.results.get("devices", {}).get("devices", [])
+        jax_devices = self.jax.results.get("devices", {}).get("devices", [])
         every = {
             "TensorFlow": self.tensorflow.results.get(kind, {}).get("devices", []),
-            "JAX": [device for device in by_jax if device["platform"] == kind],
+            "JAX": [device for device in jax_devices if device["platform"] == kind],
         }
         return {runtime: devices for runtime, devices in every.items() if devices}
 

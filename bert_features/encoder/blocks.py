@@ -28,12 +28,12 @@ class SelfAttention(Part):
         *,
         dropout: float,
         fuse_qkv: bool,
-        window: int | None,
+        reach: int | None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         heads = config.num_attention_heads
-        self.form = partial(choose_form, heads, config.head_size, window)
+        self.form = partial(choose_form, heads, config.head_size, reach)
         self.joined = config.joins_matrices
         size = config.hidden_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
@@ -93,10 +93,10 @@ class Block(Part):
         super().__init__(**kwargs)
         size, inner = config.hidden_size, config.intermediate_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        self.theta, window = config.attention_of(number)
+        self.theta, reach = config.attention_of(number)
         rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         self.attention = SelfAttention.named(
-            config, dropout=rate, fuse_qkv=fuse_qkv, window=window, name="attention", **part
+            config, dropout=rate, fuse_qkv=fuse_qkv, reach=reach, name="attention", **part
         )
         self.norm_first = config.norm_first
         self.attention_norm = None

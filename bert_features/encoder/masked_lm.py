@@ -17,7 +17,7 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table
 from bert_features.encoder.types import Tensor
 
-# Logits of so many values are held at once: 128 MiB.
+# At most this many logits are held at once: 128 MiB.
 _MOST_LOGITS = 1 << 25
 # Their heads have this form whatever the config says.
 _GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert", "mpnet", "gte")

@@ -18,17 +18,17 @@ import numpy as np
 from keras import ops
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
+from bert_features.config.packing import MAX_PACKED_TEXTS, POSITION_IDS, TEXT_NUMBERS
 from bert_features.encoder import kernels
 from bert_features.encoder.attention import lanes
 from bert_features.encoder.attention.plain import Texts
 from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.packed_texts import tokens_of_texts
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, load_weights, make_dropout
 from bert_features.encoder.relative import RelativeBias
 from bert_features.encoder.rotary import Rotation
-from bert_features.encoder.segments import tokens_of_segments
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
 
@@ -162,7 +162,7 @@ class BertEncoder(keras.layers.Layer):
 
         Args:
           inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, int32 [B, S]
-            each; S at most max_position_embeddings. Packed rows also have `segment_ids` and
+            each; S at most max_position_embeddings. Packed rows also have `text_numbers` and
             `position_ids`, see `config.packing`; then S may be larger.
           training: whether dropout applies (only with `use_dropout`).
           attention_of: numbers of layers from 1 whose attention is wanted.
@@ -171,11 +171,11 @@ class BertEncoder(keras.layers.Layer):
           A dict, which `EncoderOutputs.from_dict` reads: `embedding_output` [B, S, H], the input of
           the first block; `encoder_outputs`, a list of L [B, S, H], the output of each layer;
           `sequence_output` [B, S, H], the last of them; and, with the pooler, `pooled_output`
-          [B, H], or [B, MAX_SEGMENTS, H] of packed rows. `attention` is a list of [B, A, S, S], of
-          the layers of `attention_of`. All have the compute dtype.
+          [B, H], or [B, MAX_PACKED_TEXTS, H] of packed rows. `attention` is a list of [B, A, S, S],
+          of the layers of `attention_of`. All have the compute dtype.
         """
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
-        segments, positions = inputs.get(SEGMENT_IDS), inputs.get(POSITION_IDS)
+        text_numbers, positions = inputs.get(TEXT_NUMBERS), inputs.get(POSITION_IDS)
         shape = ops.shape(word_ids)
         embedded = self.embeddings(word_ids, inputs["input_type_ids"], positions)
         if self.embeddings_dropout is not None:
@@ -190,8 +190,8 @@ class BertEncoder(keras.layers.Layer):
         else:
             x = ops.reshape(embedded, (-1, size))
         rotations = self._rotations(shape[1], positions)
-        nearness = None if self.relative is None else self.relative(mask, segments)
-        texts = Texts(mask, segments, nearness)
+        nearness = None if self.relative is None else self.relative(mask, text_numbers)
+        texts = Texts(mask, text_numbers, nearness)
         outputs, attention = [], {}
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
@@ -207,10 +207,10 @@ class BertEncoder(keras.layers.Layer):
             outputs.append(ops.reshape(x, (*shape, size)))
         result = EncoderOutputs(embedded, outputs, attention=[attention[n] for n in attention_of])
         if self.pooler is not None:
-            if segments is None:
+            if text_numbers is None:
                 pooled = self.pooler(result.sequence_output[:, 0])
             else:
-                first = _first_tokens(result.sequence_output, segments, positions)
+                first = _first_tokens(result.sequence_output, text_numbers, positions)
                 pooled = self.pooler(ops.reshape(first, (-1, size)))  # dense layers see [N, H]
                 pooled = ops.reshape(pooled, ops.shape(first))
             result = replace(result, pooled_output=pooled)
@@ -235,7 +235,7 @@ class BertEncoder(keras.layers.Layer):
         del training
         batch, length = inputs["input_word_ids"].shape
         size = self.config.hidden_size
-        of_row = (MAX_SEGMENTS,) if SEGMENT_IDS in inputs else ()
+        texts_of_row = (MAX_PACKED_TEXTS,) if TEXT_NUMBERS in inputs else ()
 
         def spec(*shape: int | None) -> keras.KerasTensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -243,7 +243,7 @@ class BertEncoder(keras.layers.Layer):
         return EncoderOutputs(
             spec(batch, length, size),
             [spec(batch, length, size) for _ in range(self.num_blocks)],
-            None if self.pooler is None else spec(batch, *of_row, size),
+            None if self.pooler is None else spec(batch, *texts_of_row, size),
         ).as_dict()
 
     def load_weights_dict(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -283,9 +283,9 @@ class BertEncoder(keras.layers.Layer):
         return table
 
 
-def _first_tokens(x: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
-    """The first token of each text of packed rows: [B, S, H] -> [B, MAX_SEGMENTS, H]."""
-    first = ops.logical_and(tokens_of_segments(segments), ops.expand_dims(positions, 1) == 0)
+def _first_tokens(x: Tensor, text_numbers: Tensor, positions: Tensor) -> Tensor:
+    """The first token of each text of packed rows: [B, S, H] -> [B, MAX_PACKED_TEXTS, H]."""
+    first = ops.logical_and(tokens_of_texts(text_numbers), ops.expand_dims(positions, 1) == 0)
     return kernels.matmul(ops.cast(first, x.dtype), x)
 
 

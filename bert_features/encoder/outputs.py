@@ -1,7 +1,7 @@
 """What an encoder computes for one batch, every layer of it.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks, `A` heads, `M`
-MAX_SEGMENTS.
+MAX_PACKED_TEXTS.
 """
 
 from collections.abc import Mapping, Sequence

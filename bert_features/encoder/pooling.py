@@ -1,7 +1,7 @@
 """From the encoder's states to the wanted outputs; all of it inside the device step.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width, `W` words of a
-row; W = S, as a row has at most S words; `M` texts of a packed row, MAX_SEGMENTS. Everything is
+row; W = S, as a row has at most S words; `M` texts of a packed row, MAX_PACKED_TEXTS. Everything is
 computed in float32 and cast at the end.
 """
 
@@ -11,12 +11,12 @@ from typing import Any
 from keras import ops
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import MAX_SEGMENTS, SEGMENT_IDS
+from bert_features.config.packing import MAX_PACKED_TEXTS, TEXT_NUMBERS
 from bert_features.config.poolings import Module, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.encoder.segments import tokens_of_segments
+from bert_features.encoder.packed_texts import tokens_of_texts
 from bert_features.encoder.types import Tensor
 
 # Scaling to length 1 divides by at least this.
@@ -39,7 +39,7 @@ def compute_outputs(
         of [B, S, H], and `pooled_output` [B, H] or [B, M, H] if an output uses the pooler.
       batch: `input_word_ids`, `input_mask` int32 [B, S]; and, for outputs of level `word`,
         `word_indices` int32 [B, S]: the number of each token's word in its row, from 0, or -1 for
-        tokens that belong to no word. And `segment_ids` of packed rows, see `config.packing`.
+        tokens that belong to no word. And `text_numbers` of packed rows, see `config.packing`.
       outputs: what is wanted.
       special_ids: the ids of [CLS] and [SEP], which no text contains.
       weights: those of `DenseModule`, float32 by canonical name, if an output has one.
@@ -162,7 +162,7 @@ def _word_first_last(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: T
 def _word_max(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
     # In an export the length of rows is unknown.
     if chosen_forms().on_cpu or indices.shape[1] is None:
-        return _segment_max(vectors, indices, counts)
+        return _group_max(vectors, indices, counts)
     return _word_last(_running_max(vectors, indices), indices, pieces, counts)
 
 
@@ -170,7 +170,7 @@ def _running_max(vectors: Tensor, indices: Tensor) -> Tensor:
     """The largest value of a token's word or text up to that token, [B, S, D].
 
     It takes log2(S) steps, and each looks twice as far back (Hillis and Steele 1986, "Data parallel
-    algorithms"). All steps are elementwise; a maximum by segments would be a scatter, a TPU's
+    algorithms"). All steps are elementwise; a maximum by groups would be a scatter, a TPU's
     slowest operation.
     """
     back, length = 1, indices.shape[1]
@@ -183,14 +183,14 @@ def _running_max(vectors: Tensor, indices: Tensor) -> Tensor:
     return vectors
 
 
-def _segment_max(vectors: Tensor, indices: Tensor, counts: Tensor) -> Tensor:
+def _group_max(vectors: Tensor, indices: Tensor, counts: Tensor) -> Tensor:
     """The largest value of each word, [B, W, D], in one pass, which is fastest on a CPU."""
     batch, length, width = ops.shape(vectors)
-    segments = ops.arange(batch, dtype="int32")[:, None] * length + indices
+    groups = ops.arange(batch, dtype="int32")[:, None] * length + indices
     nowhere = batch * length
     highest = ops.segment_max(
         ops.reshape(vectors, (-1, width)),
-        ops.reshape(ops.where(indices >= 0, segments, nowhere), (-1,)),
+        ops.reshape(ops.where(indices >= 0, groups, nowhere), (-1,)),
         num_segments=nowhere + 1,
     )
     return ops.where(counts > 0, ops.reshape(highest[:-1], (batch, length, width)), 0.0)
@@ -217,13 +217,12 @@ def _pool_sequence(
         # Not by the attention mask: the other tokens still attend to [CLS] and [SEP].
         for special in special_ids:
             counted = ops.logical_and(counted, batch["input_word_ids"] != special)
-    segments = batch.get(SEGMENT_IDS)
-    if segments is not None:
-        counted = ops.logical_and(ops.expand_dims(counted, 1), tokens_of_segments(segments))
+    numbers = batch.get(TEXT_NUMBERS)
+    if numbers is not None:
+        counted = ops.logical_and(ops.expand_dims(counted, 1), tokens_of_texts(numbers))
     weights = ops.cast(counted, "float32")  # [B, S], or [B, M, S] of packed rows
     pooled = [
-        _SEQUENCE_POOLERS[part](vectors, weights, segments)
-        for part in pooling_parts(output.pooling)
+        _SEQUENCE_POOLERS[part](vectors, weights, numbers) for part in pooling_parts(output.pooling)
     ]
     return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
@@ -232,61 +231,61 @@ def _count(weights: Tensor) -> Tensor:
     return ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)  # [B, 1] or [B, M, 1]
 
 
-def _sequence_sum(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
-    if segments is None:
+def _sequence_sum(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
+    if numbers is None:
         return ops.sum(vectors * ops.expand_dims(weights, 2), axis=1)
     return ops.matmul(weights, vectors)  # see `_word_sum`
 
 
-def _sequence_mean(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
-    return _sequence_sum(vectors, weights, segments) / _count(weights)
+def _sequence_mean(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
+    return _sequence_sum(vectors, weights, numbers) / _count(weights)
 
 
-def _sequence_max(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
-    if segments is None:
+def _sequence_max(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
+    if numbers is None:
         highest = ops.max(ops.where(ops.expand_dims(weights, 2) > 0, vectors, _LOWEST), axis=1)
     else:
         vectors = ops.where(ops.max(weights, axis=1)[:, :, None] > 0, vectors, _LOWEST)
-        if chosen_forms().on_cpu or segments.shape[1] is None:  # as in `_word_max`
-            of_texts = _segment_max(vectors, segments - 1, ops.ones_like(vectors[:, :, :1]))
-            highest = ops.maximum(of_texts[:, :MAX_SEGMENTS], _LOWEST)
+        if chosen_forms().on_cpu or numbers.shape[1] is None:  # as in `_word_max`
+            highest_of_texts = _group_max(vectors, numbers - 1, ops.ones_like(vectors[:, :, :1]))
+            highest = ops.maximum(highest_of_texts[:, :MAX_PACKED_TEXTS], _LOWEST)
         else:
-            highest = _sequence_last(_running_max(vectors, segments), weights, segments)
+            highest = _sequence_last(_running_max(vectors, numbers), weights, numbers)
     return highest * ops.max(weights, axis=-1, keepdims=True)
 
 
-def _sequence_first(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+def _sequence_first(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
     first = ops.argmax(ops.cast(weights, "int32"), axis=-1)
-    return _sequence_at(vectors, weights, segments, first)
+    return _sequence_at(vectors, weights, numbers, first)
 
 
-def _sequence_last(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+def _sequence_last(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
     last = ops.shape(weights)[-1] - 1 - ops.argmax(ops.flip(weights, axis=-1), axis=-1)
-    return _sequence_at(vectors, weights, segments, last)
+    return _sequence_at(vectors, weights, numbers, last)
 
 
 def _sequence_at(
-    vectors: Tensor, weights: Tensor, segments: Tensor | None, positions: Tensor
+    vectors: Tensor, weights: Tensor, numbers: Tensor | None, positions: Tensor
 ) -> Tensor:
     """The token at int [B] or [B, M], zero if it is not counted; a sum is faster: `_at_edges`."""
     tokens = ops.arange(ops.shape(weights)[-1], dtype="int32")
     positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
     there = ops.cast(tokens == positions, "float32")
-    return _sequence_sum(vectors, weights * there, segments)
+    return _sequence_sum(vectors, weights * there, numbers)
 
 
-def _sequence_cls(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
-    return vectors[:, 0] if segments is None else _sequence_first(vectors, weights, segments)
+def _sequence_cls(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
+    return vectors[:, 0] if numbers is None else _sequence_first(vectors, weights, numbers)
 
 
-def _sequence_mean_max(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
-    arguments = (vectors, weights, segments)
+def _sequence_mean_max(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
+    arguments = (vectors, weights, numbers)
     return ops.concatenate([_sequence_mean(*arguments), _sequence_max(*arguments)], axis=-1)
 
 
-def _sequence_sqrt_len_mean(vectors: Tensor, weights: Tensor, segments: Tensor | None) -> Tensor:
+def _sequence_sqrt_len_mean(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
     # sentence-transformers' pooling_mode_mean_sqrt_len_tokens: between a sum and a mean.
-    return _sequence_sum(vectors, weights, segments) / ops.sqrt(_count(weights))
+    return _sequence_sum(vectors, weights, numbers) / ops.sqrt(_count(weights))
 
 
 _SEQUENCE_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {

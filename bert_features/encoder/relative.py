@@ -31,23 +31,23 @@ class RelativeBias(Part):
         rows = config.relative_attention_num_buckets or 2 * len(_FIRST)
         self.rows = self.kernel("relative_attention_bias", rows, config.num_attention_heads)
 
-    def call(self, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def call(self, mask: Tensor, text_numbers: Tensor | None = None) -> Tensor:
         """int32 [B, S] each -> [A, S, S], from queries to keys; on a TPU [A, G * S, G * S].
 
         As a distance is that of tokens of one text, packed rows and rows side by side have the
         same: attention leaves other texts out.
         """
         length = ops.shape(mask)[1]
-        if chosen_forms().on_tpu and segments is None:
+        if chosen_forms().on_tpu and text_numbers is None:
             length = length * lanes.rows_side_by_side(mask)
         distance = ops.arange(2 * length, dtype="int32") - (length - 1)  # of key from query
         beyond = ops.expand_dims(ops.abs(distance), 1) >= _FIRST
         row = ops.sum(ops.cast(beyond, "int32"), axis=1) - 1
         row = ops.where(distance > 0, row + len(_FIRST), row)
         chosen = ops.one_hot(row, self.rows.shape[0], axis=0, dtype=self.compute_dtype)
-        of_distance = kernels.matmul(ops.transpose(self.rows), chosen)  # [A, 2 * S]
+        distance_biases = kernels.matmul(ops.transpose(self.rows), chosen)  # [A, 2 * S]
         # Rows that begin one later each: cut a row of 2 S numbers, repeated, into rows of 2 S - 1.
-        repeated = ops.tile(of_distance, (1, length))[:, : length * (2 * length - 1)]
+        repeated = ops.tile(distance_biases, (1, length))[:, : length * (2 * length - 1)]
         shifted = ops.reshape(repeated, (self.rows.shape[1], length, 2 * length - 1))
         return shifted[:, :, length - 1 :]
 

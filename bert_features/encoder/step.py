@@ -14,7 +14,7 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import KINDS, masks_rows, needs
 from bert_features.config.output_specs import blocks_needed, dense_modules, has_words, needs_pooler
-from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS, TARGET_IDS
+from bert_features.config.packing import POSITION_IDS, TARGET_IDS, TEXT_NUMBERS
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.kinds import COMPUTE, Encoded, Head, Predictions
 from bert_features.encoder.masked_lm import MaskedLMHead
@@ -33,7 +33,7 @@ _NOT_OF_ENCODER = (WORD_INDICES, TARGET_IDS)
 
 def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple[str, ...]:
     """The parts of a batch that outputs are computed from."""
-    names = (*MODEL_INPUTS, SEGMENT_IDS, POSITION_IDS) if packed else MODEL_INPUTS
+    names = (*MODEL_INPUTS, TEXT_NUMBERS, POSITION_IDS) if packed else MODEL_INPUTS
     if masks_rows(outputs):
         return (*names, TARGET_IDS)
     return (*names, WORD_INDICES) if has_words(outputs) else names
@@ -111,8 +111,8 @@ class DeviceStep:
     @property
     def weights(self) -> list[keras.Variable]:
         """All variables, in the order in which `step` takes their values."""
-        of_head = [] if self.head is None else self.head.trainable_variables
-        return [*self._dense.values(), *self.encoder.trainable_variables, *of_head]
+        head_weights = [] if self.head is None else self.head.trainable_variables
+        return [*self._dense.values(), *self.encoder.trainable_variables, *head_weights]
 
     def step(self, weights: Sequence[Tensor], batch: Inputs) -> Predictions:
         """Computes the outputs of a batch: a pure function, which a runtime compiles and shards.
@@ -123,7 +123,7 @@ class DeviceStep:
 
         Returns:
           Output name -> [B, S, D] for tokens and words, [B, D] for the sequence; of packed rows
-          [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S].
+          [B, MAX_PACKED_TEXTS, D], where a row has its texts in order. For pairs [B, D, S, S].
         """
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         dense = dict(zip(self._dense, weights, strict=False))

@@ -1,10 +1,10 @@
 """From the device's batches back to examples in the order of the input.
 
-Batches come by length, and a long example comes in several rows. The results of a sorting window
-go to their places in arrays that hold the whole window. Nearly everything is array work: at 50,000
+Batches come by length, and a long example comes in several rows. The results of a pool
+go to their places in arrays that hold the whole pool. Nearly everything is array work: at 50,000
 rows a second one Python object for each row would keep a core busy.
 
-Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the rows own, `W` words,
+Shape legend: `N` examples of the pool, `R` their rows, `T` tokens that the rows own, `W` words,
 `B` rows of a batch, `S` its length, `D` width of an output, `M` texts that a packed row may hold,
 `P` pairs of tokens or words of the examples.
 """
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from bert_features.batches.bucketing import Members
-from bert_features.batches.input_fn import Batch, Window
+from bert_features.batches.input_fn import Batch, Pool
 from bert_features.batches.row_plan import count_by_row, expand_ranges
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import word_strings
@@ -37,27 +37,27 @@ _MIN_NORM = 1e-12
 _ROWS_PER_BATCH, _BYTES_PER_BATCH = 512, 64 << 20
 
 
-class WindowResults:
-    """Takes the outputs of the batches of one sorting window.
+class PoolResults:
+    """Takes the outputs of the batches of one pool.
 
     Args:
-      window: the window.
+      pool: the pool.
       outputs: what the device computes.
       in_windows: whether an example may have several rows. Outputs of level 'sequence' then come
         unfinished, as float32 and not normalised, and are averaged here first.
-      memory: where the arrays of the window come from; by default memory of their own.
+      memory: where the arrays of the pool come from; by default memory of their own.
     """
 
     def __init__(
         self,
-        window: Window,
+        pool: Pool,
         outputs: Sequence[OutputSpec],
         in_windows: bool,
         memory: Memory | None = None,
     ) -> None:
         self._memory = memory or Memory()
-        columns = window.columns
-        self._window, self._outputs, self._in_windows = window, tuple(outputs), in_windows
+        columns = pool.columns
+        self._pool, self._outputs, self._in_windows = pool, tuple(outputs), in_windows
         self._lengths = columns["lengths"]
         self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
         self._own = columns.get("own_ends", self._lengths) - self._own_starts
@@ -66,11 +66,11 @@ class WindowResults:
         self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
         self._values: dict[str, np.ndarray] = {}
         self._missing = len(self._lengths)
-        if window.words is not None:
-            self._sort_words(window.words)
+        if pool.words is not None:
+            self._sort_words(pool.words)
         # Sides of the matrices of pairs: tokens, and words that have pieces, of each example.
         self._sizes = {"token_pair": self._lengths.astype(np.int64)}
-        if (table := window.words) is not None:
+        if (table := pool.words) is not None:
             self._sizes["word_pair"] = count_by_row(table.num_pieces > 0, table.row_splits)
         self._pair_splits = {level: splits_of(sizes**2) for level, sizes in self._sizes.items()}
 
@@ -139,7 +139,7 @@ class WindowResults:
         self._word_splits = np.searchsorted(row_of_word[order], bounds)
 
     def _add_words(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        table = self._window.words
+        table = self._pool.words
         assert table is not None  # the input_fn finds words for such outputs
         if output.name not in self._values:  # words that are in no row have zeros
             self._values[output.name] = np.zeros((len(table.windows), flat.shape[-1]), flat.dtype)
@@ -150,11 +150,11 @@ class WindowResults:
         self._values[output.name][words] = flat[begins + table.indices[words]]
 
     def batch(self, unknown_id: int) -> FeatureBatch:
-        """The examples of the window, once all rows are here.
+        """The examples of the pool, once all rows are here.
 
         Its tokens have their ids alone. Words are there if an output needs them.
         """
-        examples, table = self._window.examples, self._window.words
+        examples, table = self._pool.examples, self._pool.words
         ids, splits = self._tokens()
         levels = {"token": Rows(splits, {"token_ids": ids})}
         if has_words(self._outputs) and table is not None:
@@ -172,7 +172,7 @@ class WindowResults:
             elif (finish := assembly_of(output).finish) is not None:
                 begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
                 tokens = expand_ranges(begins, self._own)
-                placed = Placed(self._window, values, tokens, splits, self._first_rows)
+                placed = Placed(self._pool, values, tokens, splits, self._first_rows)
                 made = finish(output, placed)
                 if isinstance(made, Rows):
                     levels.setdefault(output.level, made)
@@ -183,25 +183,25 @@ class WindowResults:
 
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
-        values = self._window.columns["values"]
+        values = self._pool.columns["values"]
         if self._in_windows:
             begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
             own = expand_ranges(begins, self._own)
             values = values[own]
-            if TARGET_IDS in self._window.columns:  # a masked piece of a row is its own
-                targets = self._window.columns[TARGET_IDS][own]
+            if TARGET_IDS in self._pool.columns:  # a masked piece of a row is its own
+                targets = self._pool.columns[TARGET_IDS][own]
                 values = np.where(targets >= 0, targets, values)
         splits = np.append(self._places[self._first_rows], int(self._own.sum()))
         return values, splits.astype(np.int64)
 
     def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
-        first, table = self._first_rows, self._window.words
+        first, table = self._first_rows, self._pool.words
         splits = batch.levels["token"].splits
         none = np.zeros(len(batch), np.int64)
         return {
             "tokens_kept": np.diff(splits) - self._specials()[first],
-            "tokens_lost": self._window.columns["tokens_lost"][first],
+            "tokens_lost": self._pool.columns["tokens_lost"][first],
             "windows": np.diff(np.append(first, len(self._lengths))),
             "tokens_unknown": count_by_row(unknown, splits),
             "non_finite": self._non_finite(batch),
@@ -217,7 +217,7 @@ class WindowResults:
         for output in self._outputs:
             found = find_non_finite(columns[output.name])
             if found is not None:
-                if (counted := assembly_of(output).counted(self._window)) is not None:
+                if (counted := assembly_of(output).counted(self._pool)) is not None:
                     found &= counted
                 splits = batch.row_splits(output)
                 examples |= found if splits is None else count_by_row(found, splits) > 0
@@ -240,8 +240,8 @@ class WindowResults:
 
     def _specials(self) -> np.ndarray:
         """int64 [R]: the number of [CLS] and [SEP] in each row."""
-        pair = self._window.columns["type_starts"] < self._lengths
-        return np.where(pair, 2 + self._window.separators, 2)
+        pair = self._pool.columns["type_starts"] < self._lengths
+        return np.where(pair, 2 + self._pool.separators, 2)
 
 
 def assemble(
@@ -256,28 +256,28 @@ def assemble(
     """Puts the rows of batches together again.
 
     Args:
-      computed: the batches and their outputs, see `WindowResults.add`.
+      computed: the batches and their outputs, see `PoolResults.add`.
       outputs: what the device computes.
-      in_windows: see `WindowResults`.
+      in_windows: see `PoolResults`.
       unknown_id: id of [UNK].
       counts: to these the batches are added.
       stages: measures what the caller's thread does.
 
     Yields:
-      Each batch; the last one of a sorting window with the examples of the window in their order,
+      Each batch; the last one of a pool with the examples of the pool in their order,
       the others with None.
     """
     memory = Memory()
-    window: WindowResults | None = None
+    pool: PoolResults | None = None
     for batch, values in computed:
         stages.lead("assemble")
         counts.add_batch(batch)
         results = None
         if batch.columns:
-            window = window or WindowResults(batch.window, outputs, in_windows, memory)
-            window.add(batch, values)
-            if window.complete:
-                results, window = window.batch(unknown_id), None
+            pool = pool or PoolResults(batch.pool, outputs, in_windows, memory)
+            pool.add(batch, values)
+            if pool.complete:
+                results, pool = pool.batch(unknown_id), None
         yield batch, results
     stages.lead("assemble")
 

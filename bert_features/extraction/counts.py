@@ -122,7 +122,7 @@ class Counts:
         """Adds the rows of a batch; one without columns has none."""
         if not batch.columns:
             return
-        rows, columns = batch.members.rows, batch.window.columns
+        rows, columns = batch.members.rows, batch.pool.columns
         lost = columns["tokens_lost"][rows]
         later = np.count_nonzero(columns["window"][rows]) if "window" in columns else 0
         self.rows += len(rows)

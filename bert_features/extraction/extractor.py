@@ -36,7 +36,7 @@ from bert_features.runtime.loop import prefetched, run_step
 
 # The rest imports Keras, whose backend the settings of an extractor choose.
 if TYPE_CHECKING:
-    from bert_features.batches.input_fn import Batch, TextInputFn, Window
+    from bert_features.batches.input_fn import Batch, Pool, TextInputFn
 
 
 class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
@@ -311,12 +311,12 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             # The texts that it computes have their prompt already.
             compute = functools.partial(self.compute, counts=totals, prompt="", few=False)
             reuse = Reuse(store, input_fn, as_floats(outputs), compute, totals, stages)
-        steps = self._run(input_fn, (reuse or input_fn).windows(), totals, stages, threads=threads)
+        steps = self._run(input_fn, (reuse or input_fn).pools(), totals, stages, threads=threads)
 
         def finished() -> Iterator[FeatureBatch]:
             for batch, results in steps:
                 if reuse is not None and (results is not None or not batch.columns):
-                    results = reuse.expand(batch.window, results)
+                    results = reuse.expand(batch.pool, results)
                 if results is not None:
                     totals.add_examples(results.counts)
                     totals.add_clipped(results, outputs)
@@ -386,31 +386,31 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """
         input_fn = self.preparation.input_fn(lambda: examples, prompt=prompt)
         # A clock of its own: a run that computes these apart measures its own stages.
-        clock, windows = StageClock(), input_fn.windows()
-        computed = self._run(input_fn, windows, counts, clock, threads=not few)
+        clock, pools = StageClock(), input_fn.pools()
+        computed = self._run(input_fn, pools, counts, clock, threads=not few)
         return FeatureBatch.join([results for _, results in computed if results is not None])
 
     def _run(
         self,
         input_fn: "TextInputFn",
-        windows: "Iterator[Window]",
+        pools: "Iterator[Pool]",
         counts: Counts,
         stages: StageClock,
         *,
         threads: bool,
     ) -> "Iterator[tuple[Batch, FeatureBatch | None]]":
-        """The batches of an input; the last one of each window with the window's results.
+        """The batches of an input; the last one of each pool with the pool's results.
 
         Without threads it is one of few texts.
         """
         from bert_features.extraction.assembly import assemble
 
-        windows = stages.queued("windows_prepared", windows)
-        # Two threads: one reads and tokenizes the next window, one cuts this one into batches.
-        windows = prefetched(windows) if threads else windows
+        pools = stages.queued("windows_prepared", pools)
+        # Two threads: one reads and tokenizes the next pool, one cuts this one into batches.
+        pools = prefetched(pools) if threads else pools
         computed = run_step(
             self._step,
-            input_fn.stream(self.preparation.batch_params(few=not threads), windows),
+            input_fn.stream(self.preparation.batch_params(few=not threads), pools),
             lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},
             stages,
             ahead=threads,

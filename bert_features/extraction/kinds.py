@@ -1,6 +1,6 @@
 """How the rows of each kind of output are put together, where it is not as its level says.
 
-Shape legend: `N` examples of a window, `R` their rows, `T` tokens that the rows own, `W` words,
+Shape legend: `N` examples of a pool, `R` their rows, `T` tokens that the rows own, `W` words,
 `U` vectors of an output, `D` width.
 """
 
@@ -9,24 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.batches.input_fn import Window
+from bert_features.batches.input_fn import Pool
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import TARGET_IDS
 from bert_features.formats.records import Rows
 
 
 class Placed(NamedTuple):
-    """The values of an output that the device computed for a sorting window, in their places.
+    """The values of an output that the device computed for a pool, in their places.
 
     Attributes:
-      window: the window.
+      pool: the pool.
       values: [T, D] of tokens or [R, D] of the sequence.
-      tokens: int64 [T], the tokens that rows own, as places in the columns of the window.
+      tokens: int64 [T], the tokens that rows own, as places in the columns of the pool.
       splits: int64 [N + 1], where the tokens of each example begin and end among these.
       first_rows: int64 [N], the first row of each example.
     """
 
-    window: Window
+    pool: Pool
     values: np.ndarray
     tokens: np.ndarray
     splits: np.ndarray
@@ -46,7 +46,7 @@ class Assembly(NamedTuple):
 
     level: str = ""
     finish: Callable[[OutputSpec, Placed], np.ndarray | Rows] | None = None
-    counted: Callable[[Window], np.ndarray | None] = lambda window: None
+    counted: Callable[[Pool], np.ndarray | None] = lambda pool: None
 
 
 def assembly_of(output: OutputSpec) -> Assembly:
@@ -59,10 +59,10 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
 
     A word that truncation cut, or that has no pieces, has no surprisal: NaN.
     """
-    window, table = placed.window, placed.window.words
+    pool, table = placed.pool, placed.pool.words
     assert table is not None  # the input_fn finds words for such outputs
     words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
-    is_piece = window.columns[TARGET_IDS][placed.tokens] >= 0
+    is_piece = pool.columns[TARGET_IDS][placed.tokens] >= 0
     sums = np.bincount(words, -placed.values[is_piece, 0], minlength=len(table.num_pieces))
     sums[~table.whole] = np.nan
     return sums.astype(np.float32)[:, None]
@@ -71,6 +71,6 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
 _AS_ITS_LEVEL = Assembly()
 _KINDS = {
     ("score", "word"): Assembly(
-        "token", _surprisals, lambda window: None if window.words is None else window.words.whole
+        "token", _surprisals, lambda pool: None if pool.words is None else pool.words.whole
     ),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from bert_features.batches.bucketing import (
     DEVICE_BATCH_TOKENS,
     PACKED_LENGTH,
-    PACKED_WINDOW_BATCHES,
+    PACKED_POOL_BATCHES,
     BatchShapes,
     choose_buckets,
 )
@@ -56,8 +56,8 @@ _UNIFORM_CPU_BATCH_TOKENS = 512
 # Tokens of a batch of few texts, whose lengths differ more (benchmarks/diary.md).
 _FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
-_MAX_WINDOW_TOKENS = 1 << 20
-_MAX_PACKED_WINDOW_BYTES = 2 << 30  # of features, where a window grows to fill packed batches
+_MAX_POOL_TOKENS = 1 << 20
+_MAX_PACKED_POOL_BYTES = 2 << 30  # of features, where a pool grows to fill packed batches
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
 _CALL_EXAMPLES = 512  # whose tokens are placed by one call of the tokenizer
@@ -81,7 +81,7 @@ class Preparation:
       packing: whether texts share rows.
       mask_id: the id of [MASK], if [MASK] in a text is that token; else None.
       prompts: what is put before each text.
-      window_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
+      pool_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
         unless that is the default and they are too few to fill packed batches.
 
     Raises:
@@ -118,7 +118,7 @@ class Preparation:
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.mask_id = self._find_mask_id()
         self.packing = packs(config, any_shape=self.runtime.any_shape)
-        self.window_tokens = self._window_tokens()
+        self.pool_tokens = self._pool_tokens()
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
@@ -141,7 +141,7 @@ class Preparation:
         other._resolve_length(given)
         other.mask_id = other._find_mask_id()
         other.buckets = other._buckets()
-        other.window_tokens = other._window_tokens()
+        other.pool_tokens = other._pool_tokens()
         other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
         vars(other).pop("shapes", None)
         return other
@@ -151,7 +151,7 @@ class Preparation:
         self.long_text = check_lengths(given, self.max_seq_length)
         self.config = self._given.model_copy(update={"max_seq_length": self.max_seq_length})
 
-    def _window_tokens(self) -> int:
+    def _pool_tokens(self) -> int:
         per_token = 0
         for output in self.outputs:
             # Sequence vectors of windows wait for each other as float32.
@@ -161,12 +161,12 @@ class Preparation:
                 size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
             per_token += size // 2 if output.is_sequence else size
-        tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
+        tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_POOL_TOKENS)
         if self.packing and "buffer_mb" not in self._given.model_fields_set:
             params = self.batch_params()
             batch = params.get("batch_tokens") or params["batch_size"] * PACKED_LENGTH
-            most = _MAX_PACKED_WINDOW_BYTES // max(per_token, 1)
-            tokens = max(tokens, min(PACKED_WINDOW_BATCHES * batch, most))
+            most = _MAX_PACKED_POOL_BYTES // max(per_token, 1)
+            tokens = max(tokens, min(PACKED_POOL_BATCHES * batch, most))
         return max(1, tokens)
 
     @property
@@ -239,7 +239,7 @@ class Preparation:
             prompted,
             self.tokenizer,
             buckets=self.buckets,
-            window_tokens=self.window_tokens,
+            pool_tokens=self.pool_tokens,
             long_text=self.long_text,
             words=self.config.word_split if has_words(self.outputs) else None,
             mask_id=self.mask_id,

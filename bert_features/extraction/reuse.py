@@ -1,7 +1,7 @@
 """Reuse: texts that repeat are computed once.
 
 The examples of the input pass a sieve before they are tokenised: only a text that is neither in the
-store nor in the same sorting window is computed. When the features of a window are there, they are
+store nor in the same pool is computed. When the features of a pool are there, they are
 stored, and each example gets the features of its text.
 
 What the store had when it was asked may be lost when it is needed: an entry can be damaged, a disk
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.batches.input_fn import Chunk, TextInputFn, Window
+from bert_features.batches.input_fn import Chunk, Pool, TextInputFn
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
 from bert_features.extraction.assembly import ids_of, words_of
@@ -131,8 +131,8 @@ def key_of(example: InputExample) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SievedWindow(Chunk):
-    """A sorting window in which no text repeats; `examples` are the ones to compute."""
+class SievedPool(Chunk):
+    """A pool in which no text repeats; `examples` are the ones to compute."""
 
     sieve: "_Sieve"
 
@@ -164,11 +164,11 @@ class Reuse:
         # Texts under way, which the store will have: the tokens of each, by key.
         self._under_way: dict[bytes, int] = {}
 
-    def windows(self) -> Iterator[Window]:
-        """The sorting windows of the input; one whose texts are all known has no examples."""
+    def pools(self) -> Iterator[Pool]:
+        """The pools of the input; one whose texts are all known has no examples."""
         sieve, computed = _Sieve(), 0
         for _, examples in self._input_fn.read():
-            texts: dict[bytes, InputExample] = {}  # not in the window yet
+            texts: dict[bytes, InputExample] = {}  # not in the pool yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
                 for key, example in zip(keys, examples, strict=True):
@@ -190,11 +190,11 @@ class Reuse:
             sieve.everyone += examples
             sieve.keys += keys
             sieve.tokens += sum(sieve.tokens_by_key[key] for key in keys)
-            if sieve.tokens >= self._input_fn.window_tokens:
-                yield sieve.window()
+            if sieve.tokens >= self._input_fn.pool_tokens:
+                yield sieve.pool()
                 sieve = _Sieve()
         if sieve.everyone:
-            yield sieve.window()
+            yield sieve.pool()
 
     def _known(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The keys of texts that the store has or will have, with the tokens of each."""
@@ -203,10 +203,10 @@ class Reuse:
         known = {key: tokens for key, tokens in found.items() if tokens is not None}
         return known | self._store.tokens([key for key in found if key not in known])
 
-    def expand(self, window: Window, results: FeatureBatch | None) -> FeatureBatch:
-        """The results of all examples of a window, from the computed ones, if any."""
-        assert isinstance(window, SievedWindow)
-        sieve, parts = window.sieve, []
+    def expand(self, pool: Pool, results: FeatureBatch | None) -> FeatureBatch:
+        """The results of all examples of a pool, from the computed ones, if any."""
+        assert isinstance(pool, SievedPool)
+        sieve, parts = pool.sieve, []
         if results is not None:
             parts.append(self._keep(sieve.new, results))
             if len(sieve.new) == len(sieve.everyone):
@@ -250,7 +250,7 @@ class Reuse:
 
 @dataclass
 class _Sieve:
-    """The examples of the input that a sorting window stands for.
+    """The examples of the input that a pool stands for.
 
     Attributes:
       everyone: the examples, N, in their order.
@@ -259,7 +259,7 @@ class _Sieve:
       known: the texts that the store has, by key: the first example of each.
       tokens: the tokens of `everyone`.
       tokens_by_key: the tokens of each distinct text.
-      chunks: the rows of the new texts, until the window is full.
+      chunks: the rows of the new texts, until the pool is full.
     """
 
     everyone: list[InputExample] = field(default_factory=list)
@@ -270,11 +270,11 @@ class _Sieve:
     tokens_by_key: dict[bytes, int] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
 
-    def window(self) -> SievedWindow:
-        """The window."""
+    def pool(self) -> SievedPool:
+        """The pool."""
         joined = Chunk.join(self.chunks) if self.chunks else Chunk([], {})
         self.chunks.clear()
-        return SievedWindow(**vars(joined), sieve=self)
+        return SievedPool(**vars(joined), sieve=self)
 
 
 def _tokens_of_examples(chunk: Chunk) -> list[int]:

@@ -23,7 +23,7 @@ def write_behind(
 ) -> None:
     """Writes batches in their order in a thread of its own, while the next ones are computed.
 
-    The examples of a sorting window are finished all at once. Without this the device would wait
+    The examples of a pool are finished all at once. Without this the device would wait
     until they are on the disk.
 
     Args:

@@ -168,7 +168,7 @@ def _matrices(rows: Rows, level: LevelRow, features: list[Feature]) -> str:
 
 
 class File(RecordFile):
-    """Reads JSON lines, also those of the official script; `token_ids` of the records are None."""
+    """Reads JSON lines, also lines of the official script; `token_ids` of the records are None."""
 
     format = "jsonl"
     has_token_ids = False

@@ -33,7 +33,7 @@ class StageTimes:
         for their results.
       led: the time of the leading thread, by what it did or waited for: `input` (read, tokenize and
         batch), `device`, `assemble`, `write`, and `files` (opening and closing the output).
-      queues: windows prepared for batching, batches under way on the device, and bytes of features
+      queues: pools prepared for batching, batches under way on the device, and bytes of features
         that wait to be written or are being written, at this moment.
     """
 
@@ -86,7 +86,7 @@ class StageClock:
     """Measures the stages of the runs of one process, one run at a time.
 
     There is no lock: each stage, and each end of a queue, is noted by one thread alone. The clock
-    is read a few times for each batch or window, never for each example.
+    is read a few times for each batch or pool, never for each example.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ class InputExample:
     words_b: tuple[str, ...] | None = None
 
     def checksum(self, so_far: int) -> int:
-        """The CRC-32C of its texts, behind those of the examples before it."""
+        """The CRC-32C of its texts, continued from the examples before it."""
         texts = self.text_a if self.text_b is None else f"{self.text_a}\x1f{self.text_b}"
         return checksum(f"{texts}\x1e".encode("utf-8", "surrogatepass"), so_far)
 

@@ -59,7 +59,7 @@ _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|unlikely to have enough (device 
 def resolve_devices(device: Device = "auto") -> Devices:
     """Takes the wanted kind of device, or the best there is: TPU, then GPU, then CPU.
 
-    Of several processes each takes the devices of its own machine.
+    Each of several processes takes the devices of its own machine.
 
     Raises:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.

@@ -223,8 +223,8 @@ def _complete(
 def _any_in_row(mask: tf.Tensor, rows: tf.RaggedTensor) -> tf.Tensor:
     """Whether `mask`, one for each value of `rows`, holds anywhere in a row: bool [B]."""
     counts = tf.pad(tf.cumsum(tf.cast(mask, tf.int32)), [[1, 0]])
-    at_splits = tf.gather(counts, rows.row_splits)
-    return at_splits[1:] > at_splits[:-1]
+    split_counts = tf.gather(counts, rows.row_splits)
+    return split_counts[1:] > split_counts[:-1]
 
 
 def make_sentence_matcher(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.kinds import needs
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraError, first_line
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted
@@ -198,7 +198,7 @@ class TpuCompiler:
 
     def _left_bytes(self, output: OutputSpec, length: int) -> float:
         """Bytes of an output per token of a row."""
-        vectors = MAX_SEGMENTS if self.job.packed else 1
+        vectors = MAX_PACKED_TEXTS if self.job.packed else 1
         size = output.width * ITEM_SIZES[output.dtype]
         if output.is_paired:
             return size * length

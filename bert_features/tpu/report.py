@@ -71,12 +71,12 @@ class Bounds:
         """The bounds of one shape on one chip."""
         chip = topology.chip
         peak, bandwidth = chip.tflops * 1e12 / PASSES[precision], chip.hbm_gbps * 1e9
-        in_hbm = report.hbm_bytes_per_token
+        hbm_bytes = report.hbm_bytes_per_token
         return cls(
             intensity=report.flops_per_token / report.bytes_per_token,
             arithmetic=peak / report.flops_per_token,
             memory=bandwidth / report.bytes_per_token,
-            hbm=bandwidth / in_hbm if in_hbm else None,
+            hbm=bandwidth / hbm_bytes if hbm_bytes else None,
             pcie=chip.pcie_gbps * 1e9 / report.left_bytes_per_token,
         )
 

@@ -12,7 +12,7 @@ from bert_features.batches.bucketing import DEVICE_BATCH_TOKENS, packed_buckets
 from bert_features.checkpoints.read import read_weights
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
-from bert_features.config.packing import POSITION_IDS, SEGMENT_IDS
+from bert_features.config.packing import POSITION_IDS, TEXT_NUMBERS
 from bert_features.encoder.step import MODEL_INPUTS, DeviceStep, Precision
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.names import Attention
@@ -98,7 +98,7 @@ def time_steps(
         if packed_positions is not None:  # two texts a row; more where positions are few
             places = np.arange(length, dtype=np.int32)
             size = min(length // 2, packed_positions)
-            batch[SEGMENT_IDS] = np.tile(places // size + 1, (rows, 1))
+            batch[TEXT_NUMBERS] = np.tile(places // size + 1, (rows, 1))
             batch[POSITION_IDS] = np.tile(places % size, (rows, 1))
         seconds = {form: _warmed_up(one, batch) for form, one in compiled.items()}
         for _ in range(rounds):

@@ -38,10 +38,10 @@ def run(examples, tokenizer, batch_size=4, **settings):
     return [{key: value.numpy() for key, value in batch.items()} for batch in dataset]
 
 
-@pytest.mark.parametrize(("window_tokens", "count"), [(50, 300), (1 << 17, 1500)])
-def test_streams_what_the_python_objects_hold(tokenizer, window_tokens, count):
+@pytest.mark.parametrize(("pool_tokens", "count"), [(50, 300), (1 << 17, 1500)])
+def test_streams_what_the_python_objects_hold(tokenizer, pool_tokens, count):
     examples = random_examples(count)  # several windows, and several chunks of a window
-    batches = run(examples, tokenizer, window_tokens=window_tokens)
+    batches = run(examples, tokenizer, pool_tokens=pool_tokens)
     expected = convert_examples_to_features(examples, BUCKETS[-1], tokenizer)
     seen = []
     for batch in batches:
@@ -96,7 +96,7 @@ def test_batches_by_tokens(tokenizer, num_devices):
 def test_where_each_shape_is_compiled_there_is_one_for_each_length(tokenizer, size):
     """Windows of a few rows, whose last batches would have all kinds of shapes."""
     examples = random_examples(300)
-    input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, window_tokens=60)
+    input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, pool_tokens=60)
     rows = {}
     for whole in (False, True):
         params = {**size, "num_devices": 2, "whole_batches": whole}
@@ -109,7 +109,7 @@ def test_where_each_shape_is_compiled_there_is_one_for_each_length(tokenizer, si
 
 def test_windows_bound_what_waits_for_its_turn(tokenizer):
     window = 300
-    batches = run(random_examples(1000), tokenizer, window_tokens=window)
+    batches = run(random_examples(1000), tokenizer, pool_tokens=window)
     unfinished, next_id, most = set(), 0, 0
     for batch in batches:
         unfinished |= set(batch["unique_ids"].tolist()) - {FILLER_ID}
@@ -135,7 +135,7 @@ def test_the_input_is_read_as_it_is_needed(tokenizer):
             yield InputExample(taken, "is this")
             taken += 1
 
-    input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, window_tokens=1000)
+    input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, pool_tokens=1000)
     next(iter(input_fn({"batch_size": 4})))
     assert 0 < taken < 100_000
 

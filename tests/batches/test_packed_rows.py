@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert_features.batches.bucketing import BatchShapes, cut_batches, packed_buckets, plan_batches
 from bert_features.batches.packed_rows import pack
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 
 SIZES = (128, 512)
 lengths_of_texts = st.lists(st.integers(2, 512), min_size=1, max_size=400).map(np.array)
@@ -32,7 +32,7 @@ def test_each_text_has_one_place_and_no_row_holds_too_much(lengths):
     rows = rows_of(packed)
     assert len(rows) == sum(packed.counts)
     for row, size in zip(rows, sizes_of(packed, SIZES), strict=True):
-        assert 1 <= len(row) <= MAX_SEGMENTS
+        assert 1 <= len(row) <= MAX_PACKED_TEXTS
         assert lengths[row].sum() <= size
         # A long row holds a text that needs one; what is shorter only fills its gaps.
         assert size == SIZES[0] or lengths[row].max() > SIZES[0]
@@ -49,7 +49,7 @@ def test_no_two_rows_could_have_been_one(lengths):
         tokens = sorted(
             int(lengths[row].sum())
             for row, its_size in zip(rows, sizes, strict=True)
-            if its_size == size and len(row) < MAX_SEGMENTS
+            if its_size == size and len(row) < MAX_PACKED_TEXTS
         )
         assert sum(tokens[:2]) > size or len(tokens) < 2
 
@@ -71,13 +71,13 @@ def test_a_row_worked_out_by_hand():
 
 
 def test_at_most_so_many_texts_share_a_row():
-    packed = pack(np.full(2 * MAX_SEGMENTS + 1, 2), (128,))
-    assert sorted(np.diff(packed.splits)) == [1, MAX_SEGMENTS, MAX_SEGMENTS]
+    packed = pack(np.full(2 * MAX_PACKED_TEXTS + 1, 2), (128,))
+    assert sorted(np.diff(packed.splits)) == [1, MAX_PACKED_TEXTS, MAX_PACKED_TEXTS]
 
 
 @pytest.mark.parametrize("median", [20, 90])
 def test_little_is_padding(median):
-    """175,000 tokens: a sorting window of 768 values in float16, or of their sequence vectors."""
+    """175,000 tokens: a pool of 768 values in float16, or of their sequence vectors."""
     rng = np.random.default_rng(0)
     lengths = np.round(median * np.exp(0.8 * rng.standard_normal(20_000))).astype(np.int64)
     lengths = np.clip(lengths, 3, 512)
@@ -123,8 +123,8 @@ def test_the_columns_of_a_batch_say_where_each_text_is(lengths, devices, words):
         assert {column.shape for column in batch.values()} == {(rows, size)}
         assert {column.dtype.name for column in batch.values()} == {"int32"}
         for row, slot, place in zip(members.rows, members.slots, members.places, strict=True):
-            b, number = divmod(int(slot), MAX_SEGMENTS)
-            its = batch["segment_ids"][b] == number + 1
+            b, number = divmod(int(slot), MAX_PACKED_TEXTS)
+            its = batch["text_numbers"][b] == number + 1
             at = slice(starts[row], starts[row] + lengths[row])
             assert place == b * size + np.flatnonzero(its)[0]
             assert batch["input_word_ids"][b][its].tolist() == window["values"][at].tolist()
@@ -135,7 +135,7 @@ def test_the_columns_of_a_batch_say_where_each_text_is(lengths, devices, words):
                 index = batch["word_indices"][b][its]
                 numbers = np.unique(index, return_inverse=True)[1] - 1  # one of them is -1
                 assert numbers.tolist() == window["word_indices"][at].tolist()
-        np.testing.assert_array_equal(batch["input_mask"], batch["segment_ids"] > 0)
+        np.testing.assert_array_equal(batch["input_mask"], batch["text_numbers"] > 0)
         assert (np.diff(batch["input_mask"], axis=1) <= 0).all()  # padding is at the end
         if words:
             assert batch["word_indices"].max() < size

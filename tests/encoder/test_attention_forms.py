@@ -172,7 +172,7 @@ def test_the_form_of_a_block_on_a_device(case):
         form = choose_form(2, 4, window, length, drop=drop, shown=shown)
     found = (type(form), type(form.of_block)) if isinstance(form, Banded) else type(form)
     assert found == want
-    assert (form.heads, form.head_size, form.window, form.drop) == (2, 4, window, drop)
+    assert (form.heads, form.head_size, form.reach, form.drop) == (2, 4, window, drop)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.step import DeviceStep
@@ -26,14 +26,14 @@ CONFIG = BertConfig(
 WEIGHTS = random_weights(CONFIG)
 # Full and half-empty rows, one of a single text, one of the shortest, and filler rows. As many as
 # `random_rows` has, so that both are one shape.
-ROWS = [[40, 5, 2, 61, 20], [100], [2] * MAX_SEGMENTS, [], [3, 90, 7, 9], []]
+ROWS = [[40, 5, 2, 61, 20], [100], [2] * MAX_PACKED_TEXTS, [], [3, 90, 7, 9], []]
 
 
 def random_rows(seed):
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(6):
-        lengths = rng.integers(2, rng.integers(5, 100), MAX_SEGMENTS)
+        lengths = rng.integers(2, rng.integers(5, 100), MAX_PACKED_TEXTS)
         rows.append(lengths[np.cumsum(lengths) <= 128].tolist())
     return rows
 
@@ -103,7 +103,7 @@ def test_a_text_does_not_depend_on_its_neighbours():
     step = traced("gpu", ["layers"])
     batch, (_, text, _) = packed_batch([[40, 30, 50]], 128, CONFIG.vocab_size)
     other = {name: values.copy() for name, values in batch.items()}
-    beside = batch["segment_ids"] != 2
+    beside = batch["text_numbers"] != 2
     other["input_word_ids"][beside] = (batch["input_word_ids"][beside] + 7) % CONFIG.vocab_size
     one, two = (step(each)["layers"] for each in (batch, other))
     where = slice(text.start, text.start + len(text.ids))
@@ -117,8 +117,8 @@ def test_the_inputs_of_a_step():
     token = both[:1]
     packed = DeviceStep(CONFIG, None, both, packed=True)
     three = ("input_word_ids", "input_mask", "input_type_ids")
-    assert packed.inputs == (*three, "segment_ids", "position_ids", "word_indices")
-    assert packed.computing(token).inputs == (*three, "segment_ids", "position_ids")
+    assert packed.inputs == (*three, "text_numbers", "position_ids", "word_indices")
+    assert packed.computing(token).inputs == (*three, "text_numbers", "position_ids")
     assert DeviceStep(CONFIG, None, token).inputs == three
 
 
@@ -132,4 +132,4 @@ def test_the_shapes_of_the_encoders_outputs():
     spec, got = encoder.compute_output_spec(inputs), encoder(batch)
     for name in ("sequence_output", "pooled_output"):
         assert spec[name].shape == tuple(got[name].shape)
-    assert spec["pooled_output"].shape == (1, MAX_SEGMENTS, 16)
+    assert spec["pooled_output"].shape == (1, MAX_PACKED_TEXTS, 16)

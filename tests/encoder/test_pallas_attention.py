@@ -95,7 +95,7 @@ def windowed(kind):
     batch, texts = packed_batch(rows, 384 if kind == "packed" else 1152, 30)
     del batch["word_indices"]
     if kind == "whole":
-        del batch["segment_ids"], batch["position_ids"]
+        del batch["text_numbers"], batch["position_ids"]
     return batch, texts
 
 
@@ -207,12 +207,12 @@ def test_every_text_is_as_alone(computed, form, window, kind, length):
 @needs_jax
 def test_blocks_of_keys_that_no_text_of_the_queries_has():
     """Tokens 0 to 99 are text 1, up to 139 text 2, up to 383 text 3; then two texts and padding."""
-    segments = np.repeat([1, 2, 3], [100, 40, 244])[None]
+    text_numbers = np.repeat([1, 2, 3], [100, 40, 244])[None]
     other = np.repeat([1, 2, 0], [256, 64, 64])[None]
-    from bert_features.encoder.attention.pallas import _spans
+    from bert_features.encoder.attention.pallas import _block_ranges
 
-    texts, spans = _spans(np.concatenate([segments, other]), 128)
-    assert spans.tolist() == [[[0, 0, 1], [2, 3, 3]], [[0, 0, 2], [2, 2, 3]]]
+    texts, ranges = _block_ranges(np.concatenate([text_numbers, other]), 128)
+    assert ranges.tolist() == [[[0, 0, 1], [2, 3, 3]], [[0, 0, 2], [2, 2, 3]]]
     assert (np.diff(texts, axis=1) >= 0).all()
 
 

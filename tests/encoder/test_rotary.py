@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bert_features.encoder.packed_texts import within_reach
 from bert_features.encoder.rotary import Rotation
-from bert_features.encoder.segments import within_window
 from tests.reference.numpy_encoder import rotated
 
 
@@ -40,5 +40,5 @@ def test_every_layout_is_turned_alike():
 def test_a_window_of_one_token():
     mask = np.array([[1, 1, 1, 0]], np.int32)
     want = [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]]
-    np.testing.assert_array_equal(within_window(mask, 1), [want])
-    assert within_window(mask, 3) is mask  # no token is further away
+    np.testing.assert_array_equal(within_reach(mask, 1), [want])
+    assert within_reach(mask, 3) is mask  # no token is further away

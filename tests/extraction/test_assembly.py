@@ -10,7 +10,7 @@ from bert_features.batches.bucketing import packed_buckets
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 from bert_features.extraction import assembly
 from bert_features.extraction.assembly import assemble, regroup
 from bert_features.extraction.counts import Counts, counts_by_example
@@ -45,12 +45,12 @@ def spec(level):
 
 
 def stream(examples, tokenizer, policy, **params):
-    """The batches of several sorting windows."""
+    """The batches of several pools."""
     input_fn = TextInputFn(
         lambda: examples,
         tokenizer,
         buckets=(4, 6, MAX_SEQ_LENGTH),
-        window_tokens=2000,
+        pool_tokens=2000,
         long_text=LongText(policy, MAX_SEQ_LENGTH),
         words="bert",
     )
@@ -76,7 +76,7 @@ def compute(examples, tokenizer, outputs, *, policy):
 
 
 def put_together(computed, tokenizer, outputs, *, policy):
-    """The results of each sorting window."""
+    """The results of each pool."""
     unknown_id = tokenizer.vocab["[UNK]"]
     assembled = assemble(
         computed,
@@ -174,11 +174,11 @@ def stand_in(columns):
     A token's vector depends on its id, its place, its type and the other tokens of its text.
     """
     ids, mask = columns["input_word_ids"].astype(np.float64), columns["input_mask"]
-    packed = "segment_ids" in columns
-    segments = columns["segment_ids"] if packed else mask
+    packed = "text_numbers" in columns
+    numbers = columns["text_numbers"] if packed else mask
     place = columns["position_ids"] if packed else np.cumsum(mask, axis=1) - 1
-    slots = MAX_SEGMENTS if packed else 1
-    text = segments[:, None, :] == np.arange(1, slots + 1)[:, None]  # [B, M, S]
+    slots = MAX_PACKED_TEXTS if packed else 1
+    text = numbers[:, None, :] == np.arange(1, slots + 1)[:, None]  # [B, M, S]
     total = np.einsum("bms,bs->bm", text, ids)
     tokens = np.stack(
         [ids * 64 + place, np.einsum("bms,bm->bs", text, total), columns["input_type_ids"] + ids],
@@ -196,7 +196,7 @@ def stand_in(columns):
 
 @pytest.mark.parametrize("policy", ["truncate", "window"])
 def test_packed_rows_give_the_same_as_rows_of_their_own(tokenizer, policy):
-    """Every level, with pairs, empty texts, windows of long texts, and several sorting windows."""
+    """Every level, with pairs, empty texts, windows of long texts, and several pools."""
     examples = make_examples(600, seed=4)
     outputs = [spec("token"), spec("word"), spec("sequence")]
     results, totals = [], []

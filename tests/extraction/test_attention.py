@@ -195,7 +195,7 @@ def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeyp
     assert ready.batch_params()["batch_tokens"] == LENGTH
     # Of each token: 2 + 2 + 1 + 1 values for each token of its row, 1 for [CLS]; of words 2 more.
     size = 4 * ((2 + 2 + 1 + 1) * LENGTH + 1 + 2 + TOY.hidden_size // 2)
-    assert ready.window_tokens == (1 << 20) // size
+    assert ready.pool_tokens == (1 << 20) // size
 
 
 def test_the_command_line_and_neighbors(toy, tmp_path):

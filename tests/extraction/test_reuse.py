@@ -36,8 +36,8 @@ def texts(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
-    """Sorting windows of about 15 examples, so that texts repeat in many windows."""
-    monkeypatch.setattr(preparation, "_MAX_WINDOW_TOKENS", 200)
+    """Pools of about 15 examples, so that texts repeat in many windows."""
+    monkeypatch.setattr(preparation, "_MAX_POOL_TOKENS", 200)
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_where_runs_pack_their_rows_packed_rows_are_timed(monkeypatch):
 
 def test_packed_rows_have_several_texts():
     _, chip = timings({"xla": 0.5}, [8], packed_positions=6)
-    assert chip.batch["segment_ids"][0].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert chip.batch["text_numbers"][0].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
     assert chip.batch["position_ids"][-1].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
     _, chip = timings({"xla": 0.5}, [8], packed_positions=3)
     assert chip.batch["position_ids"][0].tolist() == [0, 1, 2, 0, 1, 2, 0, 1]

@@ -21,7 +21,7 @@ class Attention(OutputKind):
     name = "attention"
     settings = frozenset(["layers", "heads", "pooling", "dtype"])
     levels = ("token", "word")
-    poolings = ("none", "cls")  # all rows of the matrix, or that of [CLS]
+    poolings = ("none", "cls")  # all rows of the matrix, or the row of [CLS]
     needs = "attention"
     can_pack = False
     can_window = False  # the whole text is in one row

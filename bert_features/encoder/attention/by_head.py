@@ -59,15 +59,15 @@ def _attend_by_head(
     heads: Heads, mask: Tensor | None, scale: float, nearness: Tensor | None = None
 ) -> Tensor:
     if mask is not None and not chosen_forms().narrow:
-        # Of four dimensions, so that TensorFlow fuses scale and mask with the product of the
+        # Four dimensions, so that TensorFlow fuses scale and mask with the product of the
         # scores. With AVX2 alone the fused product is slower than the three operations.
         heads = [ops.expand_dims(x, 2) for x in heads]
     count = heads[0].shape[0]
-    of_heads = [None] * count if nearness is None else ops.unstack(nearness, count)
+    nearness_by_head = [None] * count if nearness is None else ops.unstack(nearness, count)
     contexts = [
         ops.matmul(attention_weights(query, key, mask, scale, near), value)
         for query, key, value, near in zip(
-            *(ops.unstack(x, count) for x in heads), of_heads, strict=True
+            *(ops.unstack(x, count) for x in heads), nearness_by_head, strict=True
         )
     ]
     context = ops.concatenate(contexts, axis=-1)

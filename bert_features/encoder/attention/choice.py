@@ -14,7 +14,7 @@ from bert_features.encoder.types import Tensor
 def choose_form(
     heads: int,
     head_size: int,
-    window: int | None,
+    reach: int | None,
     length: int | None,
     *,
     drop: Callable[[Tensor], Tensor] | None = None,
@@ -24,7 +24,7 @@ def choose_form(
 
     With dropout, or where the weights are `shown`, it is the one that keeps them.
     """
-    block: dict[str, Any] = {"heads": heads, "head_size": head_size, "window": window, "drop": drop}
+    block: dict[str, Any] = {"heads": heads, "head_size": head_size, "reach": reach, "drop": drop}
     device = chosen_forms()
     kind: type[Plain] = Lanes if device.on_tpu else ByHead if device.long_rows else Plain
     if shown or drop is not None:
@@ -33,12 +33,12 @@ def choose_form(
         from bert_features.encoder.attention.pallas import Pallas  # which needs JAX
 
         return Pallas(**block)
-    elif device.fused and window is None:
+    elif device.fused and reach is None:
         from bert_features.encoder.attention.fused import Fused  # which needs JAX
 
         return Fused(**block)
-    # A token that sees itself alone, by a window of 0, has no block.
-    banded = window and (kind is ByHead if length is None else length > 4 * window)
+    # A token that sees itself alone, by a reach of 0, has no block.
+    banded = reach and (kind is ByHead if length is None else length > 4 * reach)
     if not banded or shown:
         return kind(**block)
     return BandedLanes(**block) if kind is Lanes else Banded(of_block=kind(**block), **block)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_features.encoder.attention.plain import Attended, Heads, Plain, Texts
-from bert_features.encoder.segments import within_segments
+from bert_features.encoder.packed_texts import within_texts
 
 # The widest head of cuDNN's kernel, and what divides its width.
 _WIDEST, _MULTIPLE = 128, 8
@@ -18,7 +18,7 @@ _LONG_ENOUGH = 64
 
 
 class Fused(Plain):
-    """The form of blocks without a window for a GPU, on JAX; `Plain` in float32 and short rows.
+    """The form of blocks without a reach for a GPU, on JAX; `Plain` in float32 and short rows.
 
     The real tokens of a row come first.
     """
@@ -30,7 +30,7 @@ class Fused(Plain):
         if query.dtype == jnp.float32 or query.shape[2] < _LONG_ENOUGH or not fits:
             return super().attend(heads, texts)
         # A row that only fills a batch up attends to its first token: no key at all is no number.
-        lengths = jnp.maximum(jnp.sum(texts.mask, axis=1), 1) if texts.segments is None else None
+        lengths = jnp.maximum(jnp.sum(texts.mask, axis=1), 1) if texts.numbers is None else None
         nearness = None if texts.nearness is None else texts.nearness[None].astype(query.dtype)
         query, key, value = (jnp.swapaxes(x, 1, 2) for x in heads)
         context = jax.nn.dot_product_attention(
@@ -38,7 +38,7 @@ class Fused(Plain):
             key,
             value,
             nearness,
-            None if texts.segments is None else within_segments(texts.segments)[:, None] > 0,
+            None if texts.numbers is None else within_texts(texts.numbers)[:, None] > 0,
             scale=self.scale,
             key_value_seq_lengths=lengths,
             implementation="cudnn",

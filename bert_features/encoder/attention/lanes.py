@@ -64,7 +64,7 @@ class Lanes(Plain):
     def project(self, x: Tensor, texts: Texts, projections: Sequence[Dense]) -> Heads:
         """See `Plain`."""
         batch, length = ops.shape(texts.mask)
-        if self.side_by_side and texts.segments is None:
+        if self.side_by_side and texts.numbers is None:
             beside = rows_side_by_side(texts.mask)
             batch, length = batch // beside, length * beside
         x = ops.reshape(x, (batch, length, x.shape[-1]))
@@ -88,7 +88,7 @@ class Lanes(Plain):
         return ops.reshape(context, (-1, self.heads * self.head_size, context.shape[-1])), None
 
     def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:
-        """The context in the shape of a query; the bias is that of each key, float32 [B, S].
+        """The context in the shape of a query; the bias has one value for each key, float32 [B, S].
 
         Up to 128 tokens the scores are written and read again, in the dtype of `query`. Beyond,
         they are computed twice, for their maximum and for the powers of the softmax, and XLA hands
@@ -119,17 +119,17 @@ class Lanes(Plain):
             scores = scores + ops.cast(texts.nearness, "float32")
         row, joined = bias.shape[-1], query.shape[-1]
         same: Tensor = None
-        if texts.segments is not None:
-            same = (texts.segments[:, :, None] == texts.segments[:, None, :])[:, None]
+        if texts.numbers is not None:
+            same = (texts.numbers[:, :, None] == texts.numbers[:, None, :])[:, None]
         elif row == joined:
             scores = scores + bias[:, None, None, :]
         else:
             numbers = np.arange(joined) // row
             scores = scores + ops.reshape(bias, (-1, 1, 1, joined))
             same = numbers[:, None] == numbers
-        if self.window is not None:
+        if self.reach is not None:
             places = np.arange(joined)
-            near = np.abs(places[:, None] - places) <= self.window
+            near = np.abs(places[:, None] - places) <= self.reach
             same = near if same is None else ops.logical_and(same, near)
         return scores if same is None else ops.where(same, scores, ops.cast(OTHER_ROW, "float32"))
 

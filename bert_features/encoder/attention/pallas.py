@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bert_features.config.packing import MAX_SEGMENTS
+from bert_features.config.packing import MAX_PACKED_TEXTS
 from bert_features.encoder.attention.lanes import OTHER_ROW, Lanes
 from bert_features.encoder.attention.plain import Heads, Texts
 from bert_features.encoder.types import Tensor
@@ -41,37 +41,39 @@ class Pallas(Lanes):
     Each step of the grid takes a row, or G rows that lie side by side, with some of the heads and
     up to 512 of the queries. Scores and softmax are float32; the factors of the second product have
     the dtype of the values. Packed rows need no bias; there blocks of keys are skipped where none
-    has a text of the queries, or all are beyond the window.
+    has a text of the queries, or all are beyond the reach.
     """
 
     def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:
         """See `Lanes`; float32 or bfloat16, and a bias [B * G, S / G] of S tokens side by side."""
         if texts.nearness is not None:
             return super().context(heads, bias, texts)
-        query, segments = heads[0], texts.segments
+        query, text_numbers = heads[0], texts.numbers
         batch, count, size, length = query.shape
-        if segments is None and length > _LONGEST and length % _BLOCK == 0:
-            segments = jnp.where(bias < 0, 0, 1)  # one text a row
+        if text_numbers is None and length > _LONGEST and length % _BLOCK == 0:
+            text_numbers = jnp.where(bias < 0, 0, 1)  # one text a row
         queries = min(length, _QUERIES)
-        if segments is not None:
+        if text_numbers is not None:
             queries = length if length % _BLOCK else _BLOCK
         together = _heads_together(count, (3 * length + queries) * size * query.dtype.itemsize)
-        of_queries = pl.BlockSpec((None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q))
-        of_keys = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
-        of_row = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
-        step, per_key, *spans = (
+        query_blocks = pl.BlockSpec(
+            (None, together, size, queries), lambda b, a, q, *_: (b, a, 0, q)
+        )
+        key_blocks = pl.BlockSpec((None, together, size, length), lambda b, a, q, *_: (b, a, 0, 0))
+        row_blocks = pl.BlockSpec((None, 1, length), lambda b, a, q, *_: (b, 0, 0))
+        step, per_key, *ranges = (
             (functools.partial(_step, row=bias.shape[-1]), bias)
-            if segments is None
-            else (_packed_step, *_spans(segments, queries))
+            if text_numbers is None
+            else (_packed_step, *_block_ranges(text_numbers, queries))
         )
         call = pl.pallas_call(
-            functools.partial(step, scale=self.scale, window=self.window),
+            functools.partial(step, scale=self.scale, reach=self.reach),
             out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
             grid_spec=pltpu.PrefetchScalarGridSpec(
-                num_scalar_prefetch=len(spans),
+                num_scalar_prefetch=len(ranges),
                 grid=(batch, count // together, pl.cdiv(length, queries)),
-                in_specs=[of_row, of_queries, of_keys, of_keys],
-                out_specs=of_queries,
+                in_specs=[row_blocks, query_blocks, key_blocks, key_blocks],
+                out_specs=query_blocks,
             ),
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
             cost_estimate=pl.CostEstimate(
@@ -81,9 +83,9 @@ class Pallas(Lanes):
             ),
             name="attention",
         )
-        # Of one dimension: scalars of three would be padded, and there is little memory for them.
-        spans = [jnp.reshape(x, -1) for x in spans]
-        return call(*spans, jnp.reshape(per_key, (batch, 1, length)), *heads)
+        # One dimension: three would be padded, and there is little memory for scalars.
+        ranges = [jnp.reshape(x, -1) for x in ranges]
+        return call(*ranges, jnp.reshape(per_key, (batch, 1, length)), *heads)
 
 
 def _heads_together(heads: int, bytes_of_one: int) -> int:
@@ -94,7 +96,7 @@ def _heads_together(heads: int, bytes_of_one: int) -> int:
 
 def _step(
     bias_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *, scale: float,
-    row: int, window: int | None,
+    row: int, reach: int | None,
 ) -> None:  # fmt: skip
     """One step of the grid: bias [1, K]; query, output [P, D, Q]; key, value [P, D, K]."""
     heads, _, queries = query_ref.shape
@@ -102,12 +104,12 @@ def _step(
     first = pl.program_id(2) * queries
     visible = jnp.transpose(jnp.broadcast_to(bias_ref[...], (8, keys)))[:, :1]  # [K, 1]
     if row != keys:
-        of_key = _places(keys, queries, 0) // row
-        of_query = (_places(keys, queries, 1) + first) // row
-        visible = jnp.where(of_key == of_query, visible, OTHER_ROW)
-    if window is not None:
+        key_rows = _places(keys, queries, 0) // row
+        query_rows = (_places(keys, queries, 1) + first) // row
+        visible = jnp.where(key_rows == query_rows, visible, OTHER_ROW)
+    if reach is not None:
         distance = _places(keys, queries, 0) - (_places(keys, queries, 1) + first)
-        visible = jnp.where(jnp.abs(distance) <= window, visible, OTHER_ROW)
+        visible = jnp.where(jnp.abs(distance) <= reach, visible, OTHER_ROW)
 
     def head(number: Any, carry: None) -> None:
         query, key, value = (ref[number] for ref in (query_ref, key_ref, value_ref))
@@ -121,13 +123,13 @@ def _step(
     jax.lax.fori_loop(0, heads, head, None)
 
 
-def _spans(segments: Tensor, block: int) -> tuple[Tensor, Tensor]:
+def _block_ranges(text_numbers: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """The texts that a kernel compares, and the blocks of keys that have texts of the queries.
 
     int32 [B, S], ascending, with 0 for the padding at the end -> float32 [B, S], ascending to the
     end; and int32 [B, 2, N], the first of these blocks for each block of queries, and the end.
     """
-    texts = jnp.where(segments > 0, segments, MAX_SEGMENTS + 1)
+    texts = jnp.where(text_numbers > 0, text_numbers, MAX_PACKED_TEXTS + 1)
     first, last = texts[:, ::block], texts[:, block - 1 :: block]  # [B, N]
     start = jnp.sum(last[:, None, :] < first[:, :, None], axis=-1, dtype="int32")
     end = jnp.sum(first[:, None, :] <= last[:, :, None], axis=-1, dtype="int32")
@@ -135,10 +137,10 @@ def _spans(segments: Tensor, block: int) -> tuple[Tensor, Tensor]:
 
 
 def _packed_step(
-    spans_ref: Any, text_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *,
-    scale: float, window: int | None,
+    ranges_ref: Any, text_ref: Any, query_ref: Any, key_ref: Any, value_ref: Any, out_ref: Any, *,
+    scale: float, reach: int | None,
 ) -> None:  # fmt: skip
-    """One step of the grid: spans [B * 2 * N]; texts [1, K]; the others as in `_step`, Q is T.
+    """One step of the grid: ranges [B * 2 * N]; texts [1, K]; the others as in `_step`, Q is T.
 
     What is known of the keys seen so far is corrected when a higher score comes, as in
     FlashAttention.
@@ -153,13 +155,13 @@ def _packed_step(
         def seen(number_of_keys: Any, state: Any) -> Any:
             highest, total, context = state
             keys = _block(number_of_keys, block)
-            of_keys = jnp.transpose(jnp.broadcast_to(text_ref[:, keys], (8, block)))[:, :1]
+            key_texts = jnp.transpose(jnp.broadcast_to(text_ref[:, keys], (8, block)))[:, :1]
             scores = _product(key_ref[head, :, keys], query, 0) * scale  # [T, Q]
-            scores = jnp.where(of_keys == text, scores, OTHER_ROW)
-            if window is not None:
+            scores = jnp.where(key_texts == text, scores, OTHER_ROW)
+            if reach is not None:
                 distance = _places(block, block, 0) - _places(block, block, 1)
                 distance += (number_of_keys - number) * block
-                scores = jnp.where(jnp.abs(distance) <= window, scores, OTHER_ROW)
+                scores = jnp.where(jnp.abs(distance) <= reach, scores, OTHER_ROW)
             higher = jnp.maximum(highest, jnp.max(scores, axis=0, keepdims=True))
             powers, factor = jnp.exp(scores - higher), jnp.exp(highest - higher)
             total = total * factor + jnp.sum(powers, axis=0, keepdims=True)
@@ -172,10 +174,10 @@ def _packed_step(
             *(jnp.zeros((rows, block), "float32") for rows in (1, size)),
         )
         at = 2 * row * pl.num_programs(2) + number
-        first, end = spans_ref[at], spans_ref[at + pl.num_programs(2)]
-        if window is not None:
-            first = jnp.maximum(first, jnp.maximum(number * block - window, 0) // block)
-            end = jnp.minimum(end, (number * block + block - 1 + window) // block + 1)
+        first, end = ranges_ref[at], ranges_ref[at + pl.num_programs(2)]
+        if reach is not None:
+            first = jnp.maximum(first, jnp.maximum(number * block - reach, 0) // block)
+            end = jnp.minimum(end, (number * block + block - 1 + reach) // block + 1)
         _, total, context = jax.lax.fori_loop(first, end, seen, nothing)
         out_ref[head] = (context / total).astype(out_ref.dtype)
         return carry
@@ -184,7 +186,7 @@ def _packed_step(
 
 
 def _places(keys: int, queries: int, axis: int) -> Any:
-    """int32 [keys, queries]: the place of each key, or along axis 1 that of each query."""
+    """int32 [keys, queries]: the place of each key, or along axis 1 of each query."""
     return jax.lax.broadcasted_iota(jnp.int32, (keys, queries), axis)
 
 

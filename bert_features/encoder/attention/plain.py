@@ -11,9 +11,9 @@ from keras import ops
 
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder.packed_texts import within_reach, within_texts
 from bert_features.encoder.parts import Dense
 from bert_features.encoder.rotary import Rotation
-from bert_features.encoder.segments import within_segments, within_window
 from bert_features.encoder.types import Tensor
 
 Heads: TypeAlias = Sequence[Tensor]  # query, key and value
@@ -32,12 +32,12 @@ class Texts:
 
     Attributes:
       mask: int32 [B, S], 1 = real.
-      segments: int32 [B, S], the texts of packed rows.
+      numbers: int32 [B, S], the `text_numbers` of packed rows.
       nearness: added to the scaled scores, see `RelativeBias`.
     """
 
     mask: Tensor
-    segments: Tensor | None = None
+    numbers: Tensor | None = None
     nearness: Tensor | None = None
 
 
@@ -48,14 +48,14 @@ class Plain:
     Attributes:
       heads: number of heads.
       head_size: width of a head.
-      window: tokens to either side that a token attends to; None for all.
+      reach: tokens to either side that a token attends to; None for all.
       drop: dropout of the weights, for `Weighing`.
       heads_first: whether the heads are [A, B, S, D] each instead of [B, A, S, D].
     """
 
     heads: int
     head_size: int
-    window: int | None = None
+    reach: int | None = None
     drop: Callable[[Tensor], Tensor] | None = None
     heads_first: ClassVar[bool] = False
 
@@ -80,9 +80,9 @@ class Plain:
 
     def attend(self, heads: Heads, texts: Texts) -> Attended:
         """The context that `finish` takes."""
-        mask = texts.mask if texts.segments is None else within_segments(texts.segments)
-        if self.window is not None:
-            mask = within_window(mask, self.window)
+        mask = texts.mask if texts.numbers is None else within_texts(texts.numbers)
+        if self.reach is not None:
+            mask = within_reach(mask, self.reach)
         return self.within(heads, mask, texts.nearness)
 
     def within(self, heads: Heads, mask: Tensor, nearness: Tensor | None) -> Attended:
