@@ -122,7 +122,7 @@ def _prepare(example: InputExample, *, prompt: str, lower_case: bool) -> InputEx
         raise ConfigError(
             f"example {example.unique_id!r} came as words; a prompt {prompt!r} needs texts"
         )
-    changed = replace(example, text_a=prompt + example.text_a)
+    changed = replace(example, text_a=prompt + example.text_a, prompt=example.prompt + len(prompt))
     if not lower_case:
         return changed
     return replace(
