@@ -282,7 +282,7 @@ def find_texts(
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     recorded = file.metadata.get("config", {})
-    names = {*ExtractConfig.names("source")} - {"shard"}
+    names = {*ExtractConfig.names("source")} - {"shard", "span_field"}
     settings = ExtractConfig(
         **{name: value for name, value in recorded.items() if name in names and value is not None}
     )

@@ -1,6 +1,7 @@
 """Spans as inputs have them: lists, tables of Arrow, and columns of B-I-O tags."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bert_features.config.settings import shown
@@ -30,7 +31,7 @@ def _parse(where: str, value: Any, text_a: str, text_b: str | None) -> Span:
         given = [value.get(name, default) for name, default in _DEFAULTS.items()]
     if not isinstance(given, list | tuple) or not 2 <= len(given) <= len(_DEFAULTS):
         raise FieldError(f"{where} is {shown(value)}; expected {_ALLOWED}")
-    begin, end, label, type_id = [*given, *[*_DEFAULTS.values()][len(given) :]]
+    begin, end, label, type_id = list(given) + list(_DEFAULTS.values())[len(given) :]
     label, type_id = "" if label is None else label, type_id or 0
     kinds = [type(each) for each in (begin, end, label, type_id)]
     if kinds != [int, int, str, int] or type_id not in (0, 1):
@@ -48,7 +49,7 @@ _DEFAULTS = {"begin": None, "end": None, **Span._field_defaults}
 def with_spans(example: InputExample, name: str, values: Any) -> InputExample:
     """An example with spans; errors as `parse_spans`."""
     spans = parse_spans(name, values, example.text_a, example.text_b)
-    return InputExample(**{**vars(example), "spans": spans})
+    return replace(example, spans=spans)
 
 
 def spans_of_tags(words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
