@@ -122,8 +122,8 @@ class Codec:
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
     """The rows of an array, uint8 [rows, bytes of a row]."""
-    rows = np.ascontiguousarray(values).reshape(len(values), -1)
-    return rows.view(np.uint8).reshape(len(values), rows.shape[1] * rows.dtype.itemsize)
+    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return flat.reshape(len(values), values.nbytes // max(len(values), 1))
 
 
 def key_of(example: InputExample) -> bytes:
