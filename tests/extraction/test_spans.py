@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_features import FeatureExtractor, extract, nearest, plan, read_features
+from bert_features import FeatureExtractor, export_savedmodel, extract, nearest, plan, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.poolings import POOLINGS
 from bert_features.errors import ConfigError, InputError, OutputError
@@ -215,6 +215,11 @@ def test_prompts_move_no_span_and_spans_are_made(settings, monkeypatch):
 def test_settings_that_do_not_fit(values, message):
     with pytest.raises(ConfigError, match=message):
         FeatureExtractor(ExtractConfig.of({"level": "span", **values}))
+
+
+def test_an_export_has_no_spans(tmp_path):
+    with pytest.raises(ConfigError, match="has level 'span', and a SavedModel cannot find spans"):
+        export_savedmodel(tmp_path / "x", outputs=[{"level": "span", "layers": [-1]}])
 
 
 def test_texts_without_spans_and_spans_without_an_output(settings):
