@@ -378,7 +378,7 @@ def _batch(
         "input_mask": laid_out(1),
         "input_type_ids": laid_out(is_text_b),
     }
-    for name in window.keys() & _PLACES:
+    for name in (name for name in _PLACES if name in window):
         values = window[name][tokens]
         if packed:
             begins = np.repeat(members.places % shape[1], lengths)

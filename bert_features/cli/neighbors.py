@@ -59,7 +59,7 @@ def neighbors(
         str | None,
         typer.Option(
             help="Word of the query to compare, for features of words or tokens. The vector is "
-            "the mean of its pieces."
+            "the mean of its pieces. For features of spans a part of the query."
         ),
     ] = None,
     prompt: Annotated[

@@ -236,7 +236,8 @@ class Preparation:
         Raises ConfigError as `Prompts.put_before`, and DeviceError as `check_process`.
         """
         check_process()
-        if (rule := self.config.spans or "").startswith(SENTENCES):
+        rule = self.config.spans or ""
+        if rule.startswith(SENTENCES) and has_spans(self.outputs):
             examples = functools.partial(with_sentences, examples, rule)
         prompted = self.prompts.put_before(examples, prompt)
         return TextInputFn(
