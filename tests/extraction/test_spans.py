@@ -1,6 +1,7 @@
 """Spans end to end: each vector is the pooled vectors of its tokens, by float64 NumPy."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from bert_features import FeatureExtractor, export_savedmodel, extract, nearest,
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.poolings import POOLINGS
 from bert_features.errors import ConfigError, InputError, OutputError
+from bert_features.extraction.prompts import _prepare
 from bert_features.readers.input_example import InputExample, Span
 from tests import families
 from tests.reference.numpy_outputs import pool_word
@@ -215,6 +217,13 @@ def test_prompts_move_no_span_and_spans_are_made(settings, monkeypatch):
 def test_settings_that_do_not_fit(values, message):
     with pytest.raises(ConfigError, match=message):
         FeatureExtractor(ExtractConfig.of({"level": "span", **values}))
+
+
+def test_a_letter_that_lower_case_makes_two():
+    example = InputExample(7, "a\u0130b", spans=(Span(2, 3),))
+    assert _prepare(replace(example, text_a="AB"), prompt="p ", lower_case=True).text_a == "p ab"
+    with pytest.raises(InputError, match="example 7 has a letter that becomes two in lower case"):
+        _prepare(example, prompt="", lower_case=True)
 
 
 def test_an_export_has_no_spans(tmp_path):
