@@ -238,6 +238,13 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
             f"{counts.words_vanished:,} words vanished in cleaning, {counts.words_lost:,} were cut "
             "off; their vectors are zero, surprisals NaN"
         )
+    if counts.spans:
+        rows["spans"] = f"{counts.spans:,}"
+    if counts.spans_blank or counts.spans_cut or counts.spans_lost:
+        rows["cut spans"] = (
+            f"{counts.spans_cut:,} cut short; {counts.spans_lost:,} cut off and "
+            f"{counts.spans_blank:,} without pieces, whose vectors are zero"
+        )
     return rows
 
 

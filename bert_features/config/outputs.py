@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from bert_features.config.features import SMALL_DTYPES, OutputDtype
-from bert_features.config.kinds import KINDS, Kind, check_kind, unused
+from bert_features.config.kinds import KINDS, SPAN_SETTINGS, Kind, check_kind, unused
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.kinds.masked_lm import DEFAULT_TOP_K
 from bert_features.config.layers import ALL, LAYERS_ALLOWED, LayersSetting, check_weights
@@ -86,18 +86,20 @@ class OutputConfig(Settings):
     )
     level: Level = setting(
         "token",
-        "What each vector represents: a token, a word or the whole sequence.",
+        "What each vector represents: a token, a word, a span of the text or the whole sequence.",
         OUTPUTS,
         common=True,
     )
     pooling: str | None = setting(
         None,
-        "How token vectors become the vector of a word or of the sequence; auto takes the sequence "
-        "pooling that the checkpoint was trained with.",
+        "How token vectors become the vector of a word, a span or the sequence; auto takes the "
+        "sequence pooling that the checkpoint was trained with.",
         OUTPUTS,
         common=True,
-        usage=f"With --level word: {', '.join(POOLINGS['word'])}. With --level sequence: "
-        f"{', '.join(POOLINGS['sequence'])}.",
+        usage=" ".join(
+            f"With --level {level}: {', '.join(POOLINGS[level])}."
+            for level in ("word", "span", "sequence")
+        ),
     )
     special_tokens: bool = setting(
         True, "Include [CLS] and [SEP] when a sequence is pooled.", OUTPUTS
@@ -153,7 +155,7 @@ class OutputConfig(Settings):
 # The settings of the single output of a run without named ones.
 SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
 # The settings of the run for outputs without their own.
-OF_ALL_OUTPUTS = ("layers", "dtype", "word_split")
+OF_ALL_OUTPUTS = ("layers", "dtype", "word_split", *SPAN_SETTINGS)
 
 
 def idle_settings(values: Mapping[str, Any]) -> set[str]:

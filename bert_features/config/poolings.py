@@ -8,11 +8,12 @@ from bert_features.config.bert_config import HiddenAct
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 
-Level = Literal["token", "word", "sequence"]
+Level = Literal["token", "word", "span", "sequence"]
 # Poolings of each level; the first is the default.
 POOLINGS: dict[Level, tuple[str, ...]] = {
     "token": ("none",),
     "word": ("mean", "first", "last", "first_last", "sum", "max"),
+    "span": ("mean", "max", "first", "last", "first_last"),
     "sequence": ("mean", "cls", "pooler", "max", "mean_max", "first", "last", "sqrt_len_mean"),
 }
 # The pooling of a sequence that the checkpoint asks for; see `AutoPooling`.

@@ -132,7 +132,7 @@ class Plan(Counts):
     def output_bytes(self, format: str) -> int:
         """Size of the features in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
-        vectors |= self.output_pairs
+        vectors |= {"span": self.spans, **self.output_pairs}
         sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
         return int(sum(vectors[o.level] * o.stored_width * sizes[o.dtype] for o in self.outputs))
 

@@ -9,7 +9,7 @@ Shape legend: `N` examples of the window, `R` their rows, `T` tokens that the ro
 `P` pairs of tokens or words of the examples.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,10 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_words
 from bert_features.config.packing import TARGET_IDS
-from bert_features.extraction.counts import Counts, find_non_finite
+from bert_features.extraction.counts import SPAN_COUNTS, Counts, find_non_finite
 from bert_features.extraction.kinds import Placed, assembly_of
 from bert_features.extraction.memory import Memory
+from bert_features.extraction.spans import texts_of_spans
 from bert_features.formats.columns import text_array
 from bert_features.formats.records import SPANS, FeatureBatch, Rows, splits_of
 from bert_features.monitor.stages import StageClock
@@ -62,6 +63,10 @@ class WindowResults:
         self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
         self._own = columns.get("own_ends", self._lengths) - self._own_starts
         self._places = np.cumsum(self._own) - self._own  # of each row among the T tokens
+        # Vectors that stand side by side in a row: the first one of each row, and their number.
+        self._runs = {"token": (self._own_starts, self._own)}
+        if window.spans is not None:
+            self._runs["part"] = (np.zeros_like(self._lengths), window.spans.row_parts)
         examples = columns["unique_ids"] - columns["unique_ids"][0]
         self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
         self._values: dict[str, np.ndarray] = {}
@@ -95,8 +100,8 @@ class WindowResults:
             if level == "sequence":
                 vectors = self._array(output, values, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
-            elif level == "token":
-                self._add_tokens(members, values, output)
+            elif level in self._runs:
+                self._add_runs(members, values, output, *self._runs[level])
             else:
                 self._add_words(members, values, output)
         self._missing -= len(members.rows)
@@ -108,13 +113,20 @@ class WindowResults:
             self._values[output.name] = self._memory.empty((count, width), values.dtype)
         return self._values[output.name]
 
-    def _add_tokens(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        array = self._array(output, flat, int(self._own.sum()))
+    def _add_runs(
+        self,
+        members: Members,
+        flat: np.ndarray,
+        output: OutputSpec,
+        starts: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:
+        array = self._array(output, flat, int(counts.sum()))
         rows = members.rows
-        own = self._own[rows]
+        own, ends = counts[rows], np.cumsum(counts)[rows]
         # A slice for each row is copied once, five times as fast as token by token through indices.
         # NumPy gives up the interpreter's lock for it, so that the writer continues meanwhile.
-        begins, places = members.places + self._own_starts[rows], self._places[rows]
+        begins, places = members.places + starts[rows], ends - own
         bounds = zip(begins.tolist(), places.tolist(), own.tolist(), strict=True)
         for begin, place, length in bounds:
             array[place : place + length] = flat[begin : begin + length]
@@ -172,7 +184,8 @@ class WindowResults:
             elif (finish := assembly_of(output).finish) is not None:
                 begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
                 tokens = expand_ranges(begins, self._own)
-                placed = Placed(self._window, values, tokens, splits, self._first_rows)
+                window, first, several = self._window, self._first_rows, self._in_windows
+                placed = Placed(window, values, tokens, splits, first, several)
                 made = finish(output, placed)
                 if isinstance(made, Rows):
                     levels.setdefault(output.level, made)
@@ -198,7 +211,7 @@ class WindowResults:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
         first, table = self._first_rows, self._window.words
         splits = batch.levels["token"].splits
-        none = np.zeros(len(batch), np.int64)
+        none, spans = np.zeros(len(batch), np.int64), self._window.spans
         return {
             "tokens_kept": np.diff(splits) - self._specials()[first],
             "tokens_lost": self._window.columns["tokens_lost"][first],
@@ -206,8 +219,9 @@ class WindowResults:
             "tokens_unknown": count_by_row(unknown, splits),
             "non_finite": self._non_finite(batch),
             "tokens": np.add.reduceat(self._lengths, first),
-            **dict.fromkeys(("words", "words_vanished", "words_lost"), none),
+            **dict.fromkeys(("words", "words_vanished", "words_lost", *SPAN_COUNTS), none),
             **({} if table is None else table.counts()),
+            **({} if spans is None else spans.counts()),
         }
 
     def _non_finite(self, batch: FeatureBatch) -> np.ndarray:
@@ -347,3 +361,11 @@ def words_of(
         rows = slice(bounds[i], bounds[i + 1])
         words += word_strings(example, *(values[rows] for values in places))
     return text_array(words)
+
+
+# Level -> the columns of text of its units, which a cache does not hold: from N examples, the other
+# columns and the splits of the units, int64 [N + 1].
+UNIT_TEXTS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
+    "word": lambda *units: {"words": words_of(*units)},
+    "span": texts_of_spans,
+}

@@ -12,6 +12,7 @@ import numpy as np
 from bert_features.batches.input_fn import Window
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import TARGET_IDS
+from bert_features.extraction.spans import span_rows
 from bert_features.formats.records import Rows
 
 
@@ -20,10 +21,11 @@ class Placed(NamedTuple):
 
     Attributes:
       window: the window.
-      values: [T, D] of tokens or [R, D] of the sequence.
+      values: [T, D] of tokens, [R, D] of the sequence or [O, D] of parts of spans.
       tokens: int64 [T], the tokens that rows own, as places in the columns of the window.
       splits: int64 [N + 1], where the tokens of each example begin and end among these.
       first_rows: int64 [N], the first row of each example.
+      in_windows: whether an example may have several rows.
     """
 
     window: Window
@@ -31,6 +33,7 @@ class Placed(NamedTuple):
     tokens: np.ndarray
     splits: np.ndarray
     first_rows: np.ndarray
+    in_windows: bool
 
 
 class Assembly(NamedTuple):
@@ -38,7 +41,7 @@ class Assembly(NamedTuple):
 
     Attributes:
       level: the level whose rows the device computes, if it is not the level of the output:
-        `token` or `sequence`.
+        `token`, `sequence`, or `part`: the parts of spans.
       finish: makes the output from values of that level: its values [U, D], or where they come with
         units of their own, the rows of its level, which have the values as a feature of its name.
       counted: which values of the output there must be, bool [W]; None for all. Others are NaN.
@@ -68,8 +71,18 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
     return sums.astype(np.float32)[:, None]
 
 
+def _spans(output: OutputSpec, placed: Placed) -> Rows:
+    """Spans from their parts."""
+    window = placed.window
+    assert window.spans is not None  # the input_fn finds spans for such outputs
+    return span_rows(
+        output, window.spans, placed.values, window.examples, in_windows=placed.in_windows
+    )
+
+
 _AS_ITS_LEVEL = Assembly()
 _KINDS = {
+    ("layers", "span"): Assembly("part", _spans),
     ("score", "word"): Assembly(
         "token", _surprisals, lambda window: None if window.words is None else window.words.whole
     ),

@@ -27,6 +27,7 @@ from bert_features.config.kinds import masks_rows, needs
 from bert_features.config.output_specs import (
     attention_tokens,
     calibration_file,
+    has_spans,
     has_words,
     output_names,
     outputs_on_device,
@@ -40,6 +41,7 @@ from bert_features.formats.records import FeatureRecord
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.sentences import SENTENCES, chunks_of, with_sentences
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 
@@ -234,6 +236,9 @@ class Preparation:
         Raises ConfigError as `Prompts.put_before`, and DeviceError as `check_process`.
         """
         check_process()
+        rule = self.config.spans or ""
+        if rule.startswith(SENTENCES) and has_spans(self.outputs):
+            examples = functools.partial(with_sentences, examples, rule)
         prompted = self.prompts.put_before(examples, prompt)
         return TextInputFn(
             prompted,
@@ -242,6 +247,8 @@ class Preparation:
             window_tokens=self.window_tokens,
             long_text=self.long_text,
             words=self.config.word_split if has_words(self.outputs) else None,
+            with_spans=has_spans(self.outputs),
+            chunks=chunks_of(self.config.spans),
             mask_id=self.mask_id,
             scores=masks_rows(self.outputs),
             stages=stages,

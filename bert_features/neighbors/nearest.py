@@ -43,8 +43,9 @@ class Neighbor(ShortRepr):
       similarity: its similarity with the query.
       unique_id: the id of its example.
       record: the number of its record in the file, from 0.
-      position: which token or word of the example it belongs to; None for a sequence.
-      tokens: the tokens or words of the example; None for a sequence.
+      position: which token, word or span of the example it belongs to; None for a sequence.
+      tokens: the tokens or words of the example; None for a sequence or a span.
+      span: the text of a span; None for another level.
     """
 
     similarity: float
@@ -52,6 +53,7 @@ class Neighbor(ShortRepr):
     record: int
     position: int | None = None
     tokens: tuple[str, ...] | None = None
+    span: str | None = None
 
     @property
     def token(self) -> str | None:
@@ -89,7 +91,8 @@ def nearest(
       queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed.
       feature: name of the feature to search; not needed if there is only one.
       token: for a feature of words or tokens the word of the query that is meant: the first such
-        word, and of its pieces the mean. Not needed if the query is a single word.
+        word, and of its pieces the mean. Not needed if the query is a single word. For a feature of
+        spans a part of the query, by default the whole.
       top: number of neighbors of each query.
       similarity: `cosine`, or `dot` for the plain product.
       index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
@@ -219,16 +222,18 @@ def _warn(counts: Counter[str]) -> None:
 def _describe(file: FeatureFile, feature: Feature, hits: Sequence[Hits]) -> list[list[Neighbor]]:
     # In the order of the file: a group of records, or a shard, is then read once.
     numbers = sorted({int(number) for found in hits for number in found.records})
-    known: dict[int, tuple[int | str, tuple[str, ...] | None]] = {}
+    known: dict[int, tuple[int | str, Any, Any]] = {}
     for number in numbers:  # without the vectors
         record = file[number]
         tokens = {"token": record.tokens, "word": record.words}.get(feature.level)
-        known[number] = record.unique_id, tokens
+        spans = (record.units or {}).get(feature.level, {}).get("spans")
+        known[number] = record.unique_id, tokens, spans
 
     def neighbor(similarity: float, number: int, position: int) -> Neighbor:
-        unique_id, tokens = known[number]
-        place = None if tokens is None else position
-        return Neighbor(similarity, unique_id, number, place, tokens)
+        unique_id, tokens, spans = known[number]
+        place = None if feature.is_sequence else position
+        span = None if spans is None else spans[position]
+        return Neighbor(similarity, unique_id, number, place, tokens, span)
 
     return [list(map(neighbor, *(column.tolist() for column in found))) for found in hits]
 
@@ -277,7 +282,7 @@ def find_texts(
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     recorded = file.metadata.get("config", {})
-    names = {*ExtractConfig.names("source")} - {"shard"}
+    names = {*ExtractConfig.names("source")} - {"shard", "span_field"}
     settings = ExtractConfig(
         **{name: value for name, value in recorded.items() if name in names and value is not None}
     )

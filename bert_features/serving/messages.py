@@ -13,6 +13,7 @@ _Texts = Annotated[list[_Text], Field(fail_fast=True)]
 _Pair = Annotated[list[str], Field(fail_fast=True, min_length=2, max_length=2)]
 _Pairs = Annotated[list[_Pair], Field(fail_fast=True)]
 _Words = Annotated[list[str], Field(fail_fast=True)]
+_Spans = Annotated[list[list[list[int | str]]], Field(fail_fast=True)]
 _WordLists = Annotated[list[_Words], Field(fail_fast=True)]
 
 
@@ -21,6 +22,7 @@ ALLOWED = {
     "texts": "a list of one or more strings",
     "pairs": "a list of one or more lists of two strings",
     "words": "a list of one or more lists of strings",
+    "spans": "a list with a list of spans for each text",
     "outputs": "a list of one or more names, see GET /v1/info",
     "prompt_name": "a name, see GET /v1/info",
     "tokens": "true or false",
@@ -64,6 +66,11 @@ class FeaturesRequest(_Request):
     pairs: _Pairs | None = Field(default=None, min_length=1, description="Pairs of texts.")
     words: _WordLists | None = Field(
         default=None, min_length=1, description="Texts that are split into words already."
+    )
+    spans: _Spans | None = Field(
+        default=None,
+        description="For outputs of level span, the spans of each text: [begin, end], [begin, end, "
+        "label] or [begin, end, label, type_id], in characters; type_id is 1 for a second text.",
     )
     outputs: _Words | None = Field(
         default=None,
@@ -128,7 +135,7 @@ class Feature(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     name: str
-    level: Literal["token", "word", "sequence", "token_pair", "word_pair"]
+    level: Literal["token", "word", "span", "sequence", "token_pair", "word_pair"]
     width: int
     dtype: str
     layers: list[int | str]
@@ -149,6 +156,9 @@ class TextResult(BaseModel):
         "[SEP]. Words count as joined by single blanks.",
     )
     words: list[str] | None = Field(default=None, description="With an output of words.")
+    spans: list[dict[str, Any]] | None = Field(
+        default=None, description="With an output of spans: each with begin, end, label and text."
+    )
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
     features: dict[str, list[Any]] = Field(

@@ -172,7 +172,10 @@ def test_the_names_of_bert_as_service():
         ),
         ({"pooling": "cls", "level": "word"}, "allowed for level 'word': mean, first, last"),
         ({"pooling": "mean"}, "allowed for level 'token': none"),
-        ({"level": "sentence"}, "level is 'sentence'; allowed: 'token', 'word' or 'sequence'"),
+        (
+            {"level": "sentence"},
+            "level is 'sentence'; allowed: 'token', 'word', 'span' or 'sequence'",
+        ),
         ({"combine": "average"}, "combine is 'average'; allowed: 'none', 'sum'"),
         ({"combine": "weighted"}, "combine 'weighted' needs one weight for each layer"),
         ({"weights": [1.0]}, "no other combine takes weights"),

@@ -304,3 +304,15 @@ def read_in_windows(oracle, ids, *, room, stride):
     inner = [windows[begins.index(b)][1 + piece - b] for piece, b in enumerate(best)]
     tokens = np.stack([windows[0][0], *inner, windows[-1][-1]])
     return tokens, np.concatenate(windows).mean(axis=0)
+
+
+def test_recipe_17_late_chunking(recipe, oracle):
+    for query, hit in zip(recipe["queries"], recipe["found"], strict=True):
+        text = recipe["documents"][hit.unique_id]
+        begin = text.index(hit.span)
+        first, last = (len(oracle.ids(text[:end])) - 2 for end in (begin, begin + len(hit.span)))
+        vector = oracle(text)[6][1:-1][first:last].mean(axis=0)
+        assert abs(cosine(vector, oracle(query)[6][1:-1].mean(axis=0)) - hit.similarity) < 1e-5
+    sentence = recipe["sentences"][0]
+    alone = oracle(sentence)[6][1:-1].mean(axis=0)
+    close(recipe["vectors"][0], alone / np.linalg.norm(alone))

@@ -54,12 +54,13 @@ OUTPUTS = [
     {"name": "unit", "layers": [-1], "normalize": True},
     *(
         {"name": f"{level} {pooling}", "level": level, "pooling": pooling, "layers": [-1]}
-        for level in ("word", "sequence")
+        for level in ("word", "span", "sequence")
         for pooling in POOLINGS[level]
     ),
     {"name": "content", "level": "sequence", "special_tokens": False, "layers": [-1, -2],
      "combine": "sum"},
 ]  # fmt: skip
+SPANS = {"spans": "4/2"}
 ATTENTION = [
     {"name": "attention", "kind": "attention", "layers": [-1, 0]},
     {"name": "of words", "kind": "attention", "layers": [1], "level": "word", "heads": "max"},
@@ -97,10 +98,10 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def jobs(toy, minilm_dir, tmp_path_factory):
-    toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION]}
+    toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION], **SPANS}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
     real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
-    packed = {**TOY_SETTINGS, "outputs": OUTPUTS, "buckets": None}
+    packed = {**TOY_SETTINGS, "outputs": OUTPUTS, "buckets": None, **SPANS}
     dense = sentence_dense.write("two", tmp_path_factory.mktemp("dense"))
     auto = {**sentence_dense.AUTO, "batch_size": NUM_DEVICES}
     return {

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 else:
     Kind = Literal[tuple(KINDS)]
 
+# What finds the spans of texts, for outputs of level `span`.
+SPAN_SETTINGS = ("spans", "span_field")
 # Settings that change nothing where another setting has a value.
 _UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "level": {
-        "token": ("special_tokens", "word_split"),
-        "word": ("special_tokens",),
-        "sequence": ("word_split",),
+        "token": ("special_tokens", "word_split", *SPAN_SETTINGS),
+        "word": ("special_tokens", *SPAN_SETTINGS),
+        "span": ("special_tokens", "word_split"),
+        "sequence": ("word_split", *SPAN_SETTINGS),
     },
     "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
 }
