@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
-from bert_features.config.poolings import AutoPooling
+from bert_features.config.poolings import AUTO_POOLING, AutoPooling
 from bert_features.config.settings import shown
 
 # A pooling that has another name in sentence-transformers than here.
@@ -21,9 +21,13 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return AutoPooling()
+    if not any(output.pooling == AUTO_POOLING for output in outputs):
+        return AutoPooling(sparse=settings.sparse)
     settings.check_supported()
     poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
-    return AutoPooling("+".join(poolings), settings.normalize, settings.modules, settings.dim)
+    return AutoPooling(
+        "+".join(poolings), settings.normalize, settings.modules, settings.dim, settings.sparse
+    )
 
 
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:

@@ -74,6 +74,16 @@ LEVELS: dict[str, LevelRow] = {
         },
     ),
     "sequence": LevelRow("sequence", 0, "", "sequence"),
+    # The pieces of the vocabulary that have a weight for a text, the heaviest first.
+    "term": LevelRow(
+        "term",
+        1,
+        "term_splits",
+        "terms",
+        {"terms": TEXT, "term_ids": "int32"},
+        {"terms": "term", "term_ids": "id"},
+        {"terms": "term_ids"},
+    ),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),
     "word_pair": LevelRow("word", 2, "word_pair_splits", "word_pairs"),

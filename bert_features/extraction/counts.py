@@ -45,6 +45,7 @@ class ExampleCounts:
 
 # The counts of a batch, `FeatureBatch.counts`: the numbers of `ExampleCounts`, and the real tokens
 # of the rows of each example, [CLS] and [SEP] included.
+CUT = "terms_cut"  # where an output has a most of units, those of each example beyond it
 COUNTS = (*(field.name for field in fields(ExampleCounts) if field.name != "unique_id"), "tokens")
 
 
@@ -80,6 +81,8 @@ class Counts:
       values_clipped: the part of `values_int8` more than half a step outside the ranges.
       empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
         left empty.
+      terms_cut: terms of finished examples beyond the `top_k` heaviest; where texts are computed in
+        windows, at least so many.
     """
 
     examples: int = 0
@@ -100,6 +103,7 @@ class Counts:
     empty_examples: int = 0
     values_int8: int = 0
     values_clipped: int = 0
+    terms_cut: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -157,6 +161,8 @@ class Counts:
         self.empty_examples += len(pieces) - int(np.count_nonzero(pieces))
         for name in ("tokens_kept", "tokens_unknown", "words", "words_vanished", "words_lost"):
             setattr(self, name, getattr(self, name) + int(counts[name].sum()))
+        if CUT in counts:
+            self.terms_cut += int(counts[CUT].sum())
 
     def add_clipped(self, batch: FeatureBatch, features: Sequence[Feature]) -> None:
         """Adds the values that will be int8; the clipped ones also to the batch's `counts`."""

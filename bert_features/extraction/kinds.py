@@ -12,6 +12,8 @@ import numpy as np
 from bert_features.batches.input_fn import Window
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import TARGET_IDS
+from bert_features.config.poolings import LOOKUP
+from bert_features.extraction.terms import cut_terms, terms_of_rows, terms_of_tokens
 from bert_features.formats.records import Rows
 
 
@@ -41,17 +43,22 @@ class Assembly(NamedTuple):
         `token` or `sequence`.
       finish: makes the output from values of that level: its values [U, D], or where they come with
         units of their own, the rows of its level, which have the values as a feature of its name.
+      cut: the units of each example beyond the most that the output may have, int64 [N].
       counted: which values of the output there must be, bool [W]; None for all. Others are NaN.
     """
 
     level: str = ""
     finish: Callable[[OutputSpec, Placed], np.ndarray | Rows] | None = None
+    cut: Callable[[OutputSpec, Placed], np.ndarray] = lambda output, placed: np.zeros(
+        len(placed.first_rows), np.int64
+    )
     counted: Callable[[Window], np.ndarray | None] = lambda window: None
 
 
 def assembly_of(output: OutputSpec) -> Assembly:
     """How an output is put together."""
-    return _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
+    as_pooled = _KINDS.get((output.kind, output.level, output.pooling))
+    return as_pooled or _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
 
 
 def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
@@ -69,8 +76,13 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
 
 
 _AS_ITS_LEVEL = Assembly()
-_KINDS = {
+# By kind and level, and where that matters the pooling.
+_KINDS: dict[tuple[str, ...], Assembly] = {
     ("score", "word"): Assembly(
-        "token", _surprisals, lambda window: None if window.words is None else window.words.whole
+        "token",
+        _surprisals,
+        counted=lambda window: None if window.words is None else window.words.whole,
     ),
+    ("sparse", "term"): Assembly("sequence", terms_of_rows, cut_terms),
+    ("sparse", "term", LOOKUP): Assembly("token", terms_of_tokens),
 }

@@ -159,8 +159,10 @@ class Preparation:
             size = output.width * item_size
             if output.is_paired:  # of each token, with every token of its row
                 size *= self.max_seq_length
+            if output.max_units:  # weights and ids come side by side
+                size *= 2 * output.max_units
             # A sequence has one vector for all its tokens; it has at least two tokens.
-            per_token += size // 2 if output.is_sequence else size
+            per_token += size // 2 if output.is_sequence or output.max_units else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
         if self.packing and "buffer_mb" not in self._given.model_fields_set:
             params = self.batch_params()

@@ -22,7 +22,7 @@ from bert_features.batches.input_fn import Chunk, TextInputFn, Window
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
 from bert_features.extraction.assembly import ids_of, words_of
-from bert_features.extraction.counts import COUNTS, Counts
+from bert_features.extraction.counts import COUNTS, CUT, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import FeatureBatch, splits_of
@@ -33,7 +33,6 @@ _KEY_BYTES = 20
 
 # Faster than `json.dumps`, which makes an encoder for each call that has a setting.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_HEADER = 2 + len(COUNTS)  # tokens, words, counts
 _INT32 = np.dtype(np.int32)
 
 
@@ -57,6 +56,7 @@ class Codec:
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
         self._levels = levels_of(outputs)
+        self._counts = (*COUNTS, *([CUT] if any(o.max_units for o in outputs) else []))
         # The numbers of tokens and words stand before the counts, of other levels behind.
         self._others = [level for level in self._levels if level not in ("token", "word")]
         self._sections = [
@@ -80,7 +80,7 @@ class Codec:
         none = np.zeros(len(batch) + 1)
         numbers = (np.diff(splits.get(v, none)) for v in ("token", "word", *self._others))
         tokens, words, *others = numbers
-        counts = [batch.counts[name] for name in COUNTS]
+        counts = [batch.counts[name] for name in self._counts]
         header = np.stack([tokens, words, *counts, *others], axis=1)
         bounds = {level: values.tolist() for level, values in splits.items()}
         columns = batch.columns
@@ -91,13 +91,14 @@ class Codec:
 
     def decode(self, entries: Sequence[bytes], examples: Sequence[InputExample]) -> FeatureBatch:
         """The features and counts in some entries."""
-        numbers = _HEADER + len(self._others)
+        first = 2 + len(self._counts)  # tokens, words, counts
+        numbers = first + len(self._others)
         header = np.stack([np.frombuffer(entry, np.int64, numbers) for entry in entries])
         lengths = {
             "token": header[:, 0],
             "word": header[:, 1],
             "sequence": np.ones(len(entries), int),
-            **{level: header[:, _HEADER + i] for i, level in enumerate(self._others)},
+            **{level: header[:, first + i] for i, level in enumerate(self._others)},
         }
         columns = {"unique_ids": ids_of(examples)}
         columns |= {LEVELS[level].splits: splits_of(lengths[level]) for level in self._levels}
@@ -113,7 +114,7 @@ class Codec:
         if "word" in self._levels:
             columns["words"] = words_of(examples, columns, columns["word_splits"])
         batch = convert_to_batch(columns, self._outputs)
-        batch.counts.update({name: header[:, 2 + i] for i, name in enumerate(COUNTS)})
+        batch.counts.update({name: header[:, 2 + i] for i, name in enumerate(self._counts)})
         batch.counts["non_finite"] = batch.counts["non_finite"].astype(bool)
         return batch
 
