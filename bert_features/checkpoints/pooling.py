@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.kinds import KINDS
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
 from bert_features.config.poolings import AUTO_POOLING, AutoPooling
 from bert_features.config.settings import shown
@@ -21,6 +22,8 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return AutoPooling()
+    if any(KINDS[output.kind].follows_checkpoint for output in outputs):
+        settings.check_sparse()
     if not any(output.pooling == AUTO_POOLING for output in outputs):
         return AutoPooling(sparse=settings.sparse)
     settings.check_supported()

@@ -123,8 +123,8 @@ class DeviceStep:
 
         Returns:
           Output name -> [B, S, D] for tokens and words, [B, D] for the sequence; of packed rows
-          [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S]; for terms
-          what `encoder.terms.heaviest` gives, or [B, S, 1], the weights of the tokens.
+          [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S]; for
+          terms what `encoder.terms.heaviest` gives, or [B, S, 1], the weights of the tokens.
         """
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         dense = dict(zip(self._dense, weights, strict=False))
