@@ -139,7 +139,8 @@ def read_table(file: Path, transformer: Path) -> np.ndarray:
         table[[ids[piece] for piece in weights]] = [*weights.values()]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{file} has pieces that {transformer / 'tokenizer.json'} lacks, or no numbers ({error})"
+            f"{file} does not fit {transformer / 'tokenizer.json'}: a piece is unknown, or its "
+            f"weight is no number ({error})"
         ) from error
     return table
 

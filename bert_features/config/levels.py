@@ -24,6 +24,8 @@ class LevelRow:
       fields: name of the field of each of these columns in JSON; a column without one is left out.
       pieces: columns of pieces of the vocabulary, each with the column of their ids, which alone is
         there until results are finished.
+      names: the column that names the units in an answer of the service, where a feature of one
+        value is an object of these names; empty for lists.
     """
 
     unit: str
@@ -33,6 +35,7 @@ class LevelRow:
     columns: dict[str, str] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
     pieces: dict[str, str] = field(default_factory=dict)
+    names: str = ""
 
     def count(self, units: Any) -> Any:
         """Number of vectors of a text with `units` units; a number or an array of numbers."""
@@ -83,6 +86,7 @@ LEVELS: dict[str, LevelRow] = {
         {"terms": TEXT, "term_ids": "int32"},
         {"terms": "term", "term_ids": "id"},
         {"terms": "term_ids"},
+        "terms",
     ),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),

@@ -7,6 +7,7 @@ from typing import Any
 from keras import ops
 
 from bert_features.config.features import OutputSpec
+from bert_features.config.output_specs import dense_modules
 from bert_features.config.packing import TARGET_IDS
 from bert_features.config.poolings import LOOKUP
 from bert_features.encoder.attention.output import show_attention
@@ -71,7 +72,7 @@ def _sparse(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
     (output,) = outputs  # a run has one
     ids, mask = (encoded.batch[name] for name in ("input_word_ids", "input_mask"))
     if output.pooling == LOOKUP:
-        (table,) = (encoded.dense[f"sentence/{m.path}/kernel"] for m in output.modules)
+        (table,) = (encoded.dense[name] for each in dense_modules(outputs) for name in each.shapes)
         weights = ops.take(table, ids, axis=0)
         for special in encoded.special_ids:
             mask = ops.where(ids == special, 0, mask)

@@ -68,7 +68,7 @@ class MaskedLMHead(Part):
           [B, S, 1], the log-probability where there is a target, else 0; or what `heaviest` gives.
         """
         *rows, size = ops.shape(states)
-        if pooled is not None:
+        if pooled is not None and top_k is not None:
             hidden = self._hidden(ops.reshape(states, (-1, size)))
             hidden = ops.reshape(hidden, (*rows, hidden.shape[-1]))
             return (heaviest(hidden, *self._output(words), top_k, pooled),)

@@ -35,8 +35,9 @@ def terms_of_tokens(output: OutputSpec, placed: "Placed") -> Rows:
 
 def cut_terms(output: OutputSpec, placed: "Placed") -> np.ndarray:
     """int64 [N]: the terms of each example beyond its K heaviest; of several windows at least."""
-    counts = np.maximum.reduceat(placed.values[:, -1].astype(np.int64), placed.first_rows)
-    return np.maximum(counts - output.max_units, 0)
+    counts = placed.values[:, -1].astype(np.int64) - output.max_units
+    cut: np.ndarray = np.maximum.reduceat(np.maximum(counts, 0), placed.first_rows)
+    return cut
 
 
 def _terms(

@@ -151,9 +151,9 @@ class TextResult(BaseModel):
     words: list[str] | None = Field(default=None, description="With an output of words.")
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
-    features: dict[str, list[Any]] = Field(
+    features: dict[str, list[Any] | dict[str, float | None]] = Field(
         description="By name: the numbers of a sequence, or lists of numbers for tokens and words; "
-        "of attention a matrix for each head."
+        "of attention a matrix for each head; of kind sparse the weight of each term."
     )
 
 

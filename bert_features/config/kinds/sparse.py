@@ -5,7 +5,7 @@ from typing import Any
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds.base import Context, OutputKind
 from bert_features.config.kinds.masked_lm import check_top_k
-from bert_features.config.poolings import LOOKUP, SparsePooling
+from bert_features.config.poolings import LOOKUP, DenseModule, SparsePooling
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 
@@ -49,7 +49,7 @@ class Sparse(OutputKind):
         check_top_k(output.top_k, context.config)
         stated = context.sparse or SparsePooling()
         pooling = output.pooling or stated.pooling
-        modules = ()
+        modules: tuple[DenseModule, ...] = ()
         if pooling == LOOKUP:
             if stated.table is None:
                 raise ConfigError.naming(
