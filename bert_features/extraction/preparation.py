@@ -277,8 +277,8 @@ class Preparation:
         mask_id = self.tokenizer.frame.mask_id
         if mask_id is None:
             raise ConfigError.naming(
-                "{kind} 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
-                "{name} has neither",
+                "{kind} 'masked_lm', 'score' and 'sparse' need a vocabulary with [MASK] or "
+                "<mask>; that of {name} has neither",
                 name=self.checkpoint.name,
             )
         return mask_id

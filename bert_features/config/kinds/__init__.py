@@ -92,7 +92,7 @@ def check_kinds(outputs: Iterable[Any], place: str) -> None:
 
 def needs(outputs: Iterable[Any], what: str) -> bool:
     """Whether an output is computed from `attention`, or by the masked-LM `head`."""
-    return any(KINDS[output.kind].needs == what for output in outputs)
+    return any(KINDS[output.kind].needed_by(output) == what for output in outputs)
 
 
 def masks_rows(outputs: Iterable[Any]) -> bool:

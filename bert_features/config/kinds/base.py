@@ -76,6 +76,10 @@ class OutputKind(ABC):
     def check(self, output: Any) -> None:  # noqa: B027 - most kinds have nothing to add
         """Refuses values of an `OutputConfig` that do not fit together; raises ConfigError."""
 
+    def needed_by(self, output: Any) -> str:
+        """As `needs`, for one output."""
+        return self.needs
+
     def check_windows(self, output: OutputSpec) -> None:  # noqa: B027 - most have nothing to add
         """Refuses an output that windows cannot have; raises ConfigError."""
 

@@ -76,6 +76,10 @@ class Sparse(OutputKind):
             )
         ]
 
+    def needed_by(self, output: Any) -> str:
+        """A look-up has no logits."""
+        return "" if output.pooling == LOOKUP else self.needs
+
     def check_windows(self, output: OutputSpec) -> None:
         """Refuses sums: a token may be in two windows."""
         if output.pooling.startswith("sum"):
