@@ -108,3 +108,8 @@ class OutputSpec(Feature):
     modules: tuple[Module, ...] = field(default=(), kw_only=True)
     max_units: int = field(default=0, kw_only=True)
     min_weight: float = field(default=0.0, kw_only=True)
+
+    @property
+    def device_width(self) -> int:
+        """Values of a vector on the device: D, or of the units of a row ids, values and a count."""
+        return 2 * self.max_units + 1 if self.max_units else self.width

@@ -34,7 +34,7 @@ from bert_features.errors import BertFeaturesError, ConfigError
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
-PositiveFloat = Annotated[float, Field(gt=0, le=_FLOAT32_MAX)]
+NonNegative32 = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
 # A number of texts, or a path.
 Calibration = Annotated[
     str,
@@ -74,7 +74,7 @@ class OutputConfig(Settings):
         f"of each text, for kind sparse, by default {DEFAULT_TERMS}.",
         OUTPUTS,
     )
-    min_weight: PositiveFloat | None = setting(
+    min_weight: NonNegative32 | None = setting(
         None, "Least weight of a term, for kind sparse; lighter ones are left out.", OUTPUTS
     )
     layers: LayersSetting | None = setting(

@@ -156,11 +156,9 @@ class Preparation:
         for output in self.outputs:
             # Sequence vectors of windows wait for each other as float32.
             item_size = 4 if output.is_sequence else ITEM_SIZES[output.dtype]
-            size = output.width * item_size
+            size = output.device_width * item_size
             if output.is_paired:  # of each token, with every token of its row
                 size *= self.max_seq_length
-            if output.max_units:  # weights and ids come side by side
-                size *= 2 * output.max_units
             # A sequence has one vector for all its tokens; it has at least two tokens.
             per_token += size // 2 if output.is_sequence or output.max_units else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
