@@ -107,9 +107,8 @@ def main() -> None:
                     made = json.loads(run(python, "work", program, f"{folder}/splade", str(path)))
                     results.setdefault((program, count), []).append(made)
     a, b = (results[program, chosen.count][0]["first"] for program in PROGRAMS)
-    print(
-        f"largest relative difference of the sums of weights: {np.abs(np.divide(a, b) - 1).max():.1e}"
-    )
+    difference = np.abs(np.divide(a, b) - 1).max()
+    print(f"largest relative difference of the sums of weights: {difference:.1e}")
     print("| program | texts | texts/s | peak memory, MB |\n|---|---|---|---|")
     for (program, count), found in results.items():
         speed = count / min(each["seconds"] for each in found)

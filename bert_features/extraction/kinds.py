@@ -83,6 +83,15 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
         _surprisals,
         counted=lambda window: None if window.words is None else window.words.whole,
     ),
-    ("sparse", "term"): Assembly("sequence", terms_of_rows, cut_terms),
-    ("sparse", "term", LOOKUP): Assembly("token", terms_of_tokens),
+    ("sparse", "term"): Assembly(
+        "sequence",
+        lambda output, placed: terms_of_rows(output, placed.values, placed.first_rows),
+        lambda output, placed: cut_terms(output, placed.values, placed.first_rows),
+    ),
+    ("sparse", "term", LOOKUP): Assembly(
+        "token",
+        lambda output, placed: terms_of_tokens(
+            output, placed.values, placed.window.columns["values"][placed.tokens], placed.splits
+        ),
+    ),
 }

@@ -1,65 +1,62 @@
 """The terms of texts, from the terms of their rows or from their tokens.
 
-Shape legend: `N` examples of a window, `R` their rows, `T` tokens that the rows own, `K` terms of a
-row, `U` terms of all examples.
+Shape legend: `N` examples, `R` their rows, `T` tokens that the rows own, `K` the most terms of a
+row or example.
 """
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_features.config.features import OutputSpec
 from bert_features.formats.records import Rows, splits_of
 
-if TYPE_CHECKING:
-    from bert_features.extraction.kinds import Placed
 
+def terms_of_rows(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray) -> Rows:
+    """The terms of each example from the terms of its rows; `first_rows` are int64 [N].
 
-def terms_of_rows(output: OutputSpec, placed: "Placed") -> Rows:
-    """The terms of the rows of each example, from what `encoder.terms.heaviest` gives, [R, 2K+1].
-
-    A term of several windows has its largest weight; so the heaviest terms of a text are exact.
+    `values` are what `encoder.terms.heaviest` gives, [R, 2 K + 1]. A term of several windows has
+    its largest weight; so the heaviest terms of a text are exact.
     """
-    ids, weights = np.split(placed.values[:, :-1], 2, axis=1)
-    bounds = np.append(placed.first_rows, len(ids))
-    examples = np.repeat(np.arange(len(placed.first_rows)), np.diff(bounds))
-    return _terms(output, placed, np.repeat(examples, ids.shape[1]), ids, weights)
+    ids, weights = np.split(values[:, :-1], 2, axis=1)
+    if len(ids) == len(first_rows):  # a row for each example, whose terms are in order
+        kept = ~(weights <= output.min_weight)
+        columns = {"term_ids": ids[kept].astype(np.int32)}
+        return Rows(splits_of(kept.sum(1)), columns, {output.name: weights[kept][:, None]})
+    lengths = np.diff(np.append(first_rows, len(ids)))
+    return _terms(output, lengths * ids.shape[1], ids, weights)
 
 
-def terms_of_tokens(output: OutputSpec, placed: "Placed") -> Rows:
+def terms_of_tokens(
+    output: OutputSpec, values: np.ndarray, ids: np.ndarray, splits: np.ndarray
+) -> Rows:
     """The distinct pieces of each example, from the weights of its tokens, [T, 1]."""
-    examples = np.repeat(np.arange(len(placed.first_rows)), np.diff(placed.splits))
-    ids = placed.window.columns["values"][placed.tokens]
-    return _terms(output, placed, examples, ids, placed.values)
+    return _terms(output, np.diff(splits), ids, values)
 
 
-def cut_terms(output: OutputSpec, placed: "Placed") -> np.ndarray:
+def cut_terms(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
     """int64 [N]: the terms of each example beyond its K heaviest; of several windows at least."""
-    counts = placed.values[:, -1].astype(np.int64) - output.max_units
-    cut: np.ndarray = np.maximum.reduceat(np.maximum(counts, 0), placed.first_rows)
+    counts = values[:, -1].astype(np.int64) - output.max_units
+    cut: np.ndarray = np.maximum.reduceat(np.maximum(counts, 0), first_rows)
     return cut
 
 
-def _terms(
-    output: OutputSpec,
-    placed: "Placed",
-    examples: np.ndarray,
-    ids: np.ndarray,
-    weights: np.ndarray,
-) -> Rows:
+def _terms(output: OutputSpec, lengths: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> Rows:
     """Each term once, the heaviest first and of equal ones the lower id; at most K of an example.
 
-    `examples`, `ids` and `weights` have the same number of values, some of them of the same term.
+    Args:
+      output: the output.
+      lengths: the number of terms of each example, int64 [N]; a term may be there several times.
+      ids: of these terms.
+      weights: of these terms.
     """
+    number, examples = len(lengths), np.repeat(np.arange(len(lengths)), lengths)
     ids, weights = ids.reshape(-1).astype(np.int32), weights.reshape(-1)
-    kept = ~(weights <= output.min_weight)
+    kept = ~(weights <= output.min_weight)  # NaN stays, and is counted
     examples, ids, weights = examples[kept], ids[kept], weights[kept]
     order = np.lexsort((-weights, ids, examples))  # of equal terms the heaviest comes first
     is_first = np.ones(len(order), bool)
     is_first[1:] = (np.diff(examples[order]) != 0) | (np.diff(ids[order]) != 0)
     order = order[is_first]
     order = order[np.lexsort((ids[order], -weights[order], examples[order]))]
-    number = len(placed.first_rows)
     starts = splits_of(np.bincount(examples[order], minlength=number))
     ranks = np.arange(len(order)) - starts[examples[order]]
     order = order[ranks < output.max_units]
