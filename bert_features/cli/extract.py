@@ -229,6 +229,8 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
         rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.values_clipped:
         rows["clipped"] = f"{counts.values_clipped:,} of {counts.values_int8:,} int8 values"
+    if counts.terms_cut:
+        rows["cut"] = f"{counts.terms_cut:,} terms were beyond top_k"
     if counts.rows > counts.examples:
         rows["rows"] = f"{counts.rows:,} computed for {counts.examples:,} examples"
     if counts.words:

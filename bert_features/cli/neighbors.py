@@ -73,8 +73,12 @@ def neighbors(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbors of each query.")] = 10,
     similarity: Annotated[
-        Literal["cosine", "dot"], typer.Option(help="How vectors are compared.")
-    ] = "cosine",
+        Literal["cosine", "dot"] | None,
+        typer.Option(
+            help="How vectors are compared: cosine, the default, or dot, as sparse vectors are.",
+            show_default=False,
+        ),
+    ] = None,
     index: Annotated[
         Literal["faiss"] | None,
         typer.Option(

@@ -21,6 +21,7 @@ from bert_features.config.outputs import (
     Calibration,
     Combine,
     Float32,
+    NonNegative32,
     OutputConfig,
     check_names_differ,
     idle_settings,
@@ -125,6 +126,7 @@ class ExtractConfig(Settings):
     kind: Kind = _OUTPUT["kind"]
     heads: HeadsSetting | None = _OUTPUT["heads"]
     top_k: Positive | None = _OUTPUT["top_k"]
+    min_weight: NonNegative32 | None = _OUTPUT["min_weight"]
     combine: Combine = _OUTPUT["combine"]
     weights: tuple[Float32, ...] | None = _OUTPUT["weights"]
     level: Level = _OUTPUT["level"]

@@ -26,6 +26,8 @@ class LevelRow:
         there until results are finished.
       is_text: whether a unit is a text of any length: its vector may be put together from several
         windows, and a query for it is a whole text.
+      names: the column that names the units in an answer of the service, where a feature of one
+        value is an object of these names; empty for lists.
     """
 
     unit: str
@@ -36,6 +38,7 @@ class LevelRow:
     fields: dict[str, str] = field(default_factory=dict)
     pieces: dict[str, str] = field(default_factory=dict)
     is_text: bool = False
+    names: str = ""
 
     def count(self, units: Any) -> Any:
         """Number of vectors of a text with `units` units; a number or an array of numbers."""
@@ -100,6 +103,17 @@ LEVELS: dict[str, LevelRow] = {
         is_text=True,
     ),
     "sequence": LevelRow("sequence", 0, "", "sequence", is_text=True),
+    # The pieces of the vocabulary that have a weight for a text, the heaviest first.
+    "term": LevelRow(
+        "term",
+        1,
+        "term_splits",
+        "terms",
+        {"terms": TEXT, "term_ids": "int32"},
+        {"terms": "term", "term_ids": "id"},
+        {"terms": "term_ids"},
+        "terms",
+    ),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),
     "word_pair": LevelRow("word", 2, "word_pair_splits", "word_pairs"),

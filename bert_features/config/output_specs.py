@@ -59,7 +59,9 @@ def plan_outputs(
     specs = tuple(
         spec
         for output, modules in (resolve_auto(output, auto) for output in outputs)
-        for spec in KINDS[output.kind].specs(output, Context(config, entries, dtype, modules))
+        for spec in KINDS[output.kind].specs(
+            output, Context(config, entries, dtype, modules, auto.sparse if auto else None)
+        )
     )
     check_names_differ([spec.name for spec in specs])
     return specs
@@ -156,6 +158,8 @@ def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tup
     outputs = as_floats(outputs)
     if not in_windows:
         return outputs
+    for output in outputs:
+        KINDS[output.kind].check_windows(output)
     return tuple(
         replace(output, normalize=False, dtype="float32", width=_width_in_windows(output))
         if LEVELS[output.level].is_text

@@ -87,6 +87,24 @@ class DenseModule:
 Module = DenseModule | Literal["normalize"] | int
 
 
+LOOKUP = "lookup"
+
+
+@dataclass(frozen=True)
+class SparsePooling:
+    """How a checkpoint makes sparse vectors.
+
+    Attributes:
+      pooling: a pooling of kind `sparse`.
+      top_k: number of terms that it keeps, where the output does not say; None for all.
+      table: the weights of queries that are a look-up, [V, 1]; None without them.
+    """
+
+    pooling: str = "max"
+    top_k: int | None = None
+    table: DenseModule | None = None
+
+
 @dataclass(frozen=True)  # pydantic's: it also takes what `asdict` gives
 class AutoPooling:
     """What pooling `auto` means for a checkpoint.
@@ -97,12 +115,14 @@ class AutoPooling:
       modules: what it does to the pooled vector before that.
       dim: number of values that it keeps, after scaling, where the output does not say; None for
         all.
+      sparse: how it makes sparse vectors; None if it does not say.
     """
 
     pooling: str = "mean"
     normalize: bool = False
     modules: tuple[Module, ...] = ()
     dim: int | None = None
+    sparse: SparsePooling | None = None
 
 
 # Poolings that put two vectors side by side.

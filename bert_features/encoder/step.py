@@ -130,7 +130,8 @@ class DeviceStep:
 
         Returns:
           Output name -> [B, S, D] for tokens, words and spans, [B, D] for the sequence; of packed
-          rows [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S].
+          rows [B, MAX_SEGMENTS, D], where a row has its texts in order. For pairs [B, D, S, S]; for
+          terms what `encoder.terms.heaviest` gives, or [B, S, 1], the weights of the tokens.
         """
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         dense = dict(zip(self._dense, weights, strict=False))
@@ -160,10 +161,10 @@ class DeviceStep:
         own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
 
-        def call(top_k: int | None, target_ids: Tensor | None) -> tuple[Tensor, ...]:
+        def call(*arguments: Any) -> tuple[Tensor, ...]:
             with products_traced_in(self._precision):
                 results, _ = head.stateless_call(
-                    own, [], states["sequence_output"], table, top_k, target_ids
+                    own, [], states["sequence_output"], table, *arguments
                 )
             return tuple(results)
 

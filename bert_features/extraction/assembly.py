@@ -23,7 +23,7 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_words
 from bert_features.config.packing import TARGET_IDS
-from bert_features.extraction.counts import SPAN_COUNTS, Counts, find_non_finite
+from bert_features.extraction.counts import CUT, SPAN_COUNTS, Counts, find_non_finite
 from bert_features.extraction.kinds import Placed, assembly_of
 from bert_features.extraction.memory import Memory
 from bert_features.extraction.spans import texts_of_spans
@@ -173,7 +173,7 @@ class WindowResults:
             spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
             texts = words_of(examples, spans, table.row_splits)
             levels["word"] = Rows(table.row_splits, {"words": texts, **spans})
-        batch = FeatureBatch(ids_of(examples), levels=levels)
+        batch, counts = FeatureBatch(ids_of(examples), levels=levels), dict[str, np.ndarray]()
         for output in self._outputs:
             values = self._values[output.name]
             if output.is_sequence:
@@ -181,18 +181,20 @@ class WindowResults:
                 continue
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
-            elif (finish := assembly_of(output).finish) is not None:
+            elif (finish := (assembly := assembly_of(output)).finish) is not None:
                 begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
                 tokens = expand_ranges(begins, self._own)
                 window, first, several = self._window, self._first_rows, self._in_windows
                 placed = Placed(window, values, tokens, splits, first, several)
                 made = finish(output, placed)
+                if output.max_units:
+                    counts[CUT] = assembly.cut(output, placed)
                 if isinstance(made, Rows):
                     levels.setdefault(output.level, made)
                     made = made.features[output.name]
                 values = made
             levels[output.level].features[output.name] = values
-        return replace(batch, counts=self._counts(batch, ids == unknown_id))
+        return replace(batch, counts=self._counts(batch, ids == unknown_id) | counts)
 
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""

@@ -128,6 +128,13 @@ def check_kinds(config: ExtractConfig) -> None:
                 "make it the only output",
                 own=kind.name,
             )
+        if kind.is_single and kinds.count(kind) > 1:
+            raise ConfigError.naming(
+                "{kind} '{own}' is there {count} times, and a run may have it once; leave the "
+                "others out",
+                own=kind.name,
+                count=kinds.count(kind),
+            )
         if not kind.can_window and config.long_text == "window":
             raise ConfigError.naming(
                 "{kind} '{own}' needs the whole text in one row, and {long_text} is 'window'; "

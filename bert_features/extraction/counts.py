@@ -51,6 +51,7 @@ class ExampleCounts:
 
 # The counts of a batch, `FeatureBatch.counts`: the numbers of `ExampleCounts`, and the real tokens
 # of the rows of each example, [CLS] and [SEP] included.
+CUT = "terms_cut"  # where an output has a most of units, those of each example beyond it
 COUNTS = (*(field.name for field in fields(ExampleCounts) if field.name != "unique_id"), "tokens")
 
 
@@ -91,6 +92,8 @@ class Counts:
       values_clipped: the part of `values_int8` more than half a step outside the ranges.
       empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
         left empty.
+      terms_cut: terms of finished examples beyond the `top_k` heaviest; where texts are computed in
+        windows, at least so many.
     """
 
     examples: int = 0
@@ -115,6 +118,7 @@ class Counts:
     spans_blank: int = 0
     spans_cut: int = 0
     spans_lost: int = 0
+    terms_cut: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -173,6 +177,8 @@ class Counts:
         words = ("words", "words_vanished", "words_lost")
         for name in ("tokens_kept", "tokens_unknown", *words, *SPAN_COUNTS):
             setattr(self, name, getattr(self, name) + int(counts[name].sum()))
+        if CUT in counts:
+            self.terms_cut += int(counts[CUT].sum())
 
     def add_clipped(self, batch: FeatureBatch, features: Sequence[Feature]) -> None:
         """Adds the values that will be int8; the clipped ones also to the batch's `counts`."""

@@ -26,6 +26,7 @@ from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.similarity import EncodesForSearch
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.formats.small_vectors import quantize
+from bert_features.formats.sparse import to_csr
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.interruption import heard, raise_if_interrupted
 from bert_features.monitor.stages import StageClock
@@ -235,13 +236,15 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           By the level of the output, in the order of the texts and in the dtype of the output:
           `sequence`: [N, D]. `token` ([CLS] and [SEP] included), `word` and `span`: `Padded(values
           [N, S, D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of
-          a single text its own array, [D], [S, D] or of attention [D, S, S].
+          a single text its own array, [D], [S, D] or of attention [D, S, S]. Of kind `sparse` a
+          `scipy.sparse.csr_matrix` [N, V], also of a single text.
 
         Raises:
           ConfigError: there are several outputs and `output` is None, or there is none of that
             name; the prompt is unknown or does not fit the outputs; a shard is set; a keyword is
             unknown.
           InputError: `texts` contains something other than texts.
+          MissingExtraError: SciPy, which sparse vectors need, is not installed.
         """
         if unknown:
             raise ConfigError(
@@ -267,6 +270,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         examples = list(found) if isinstance(given, Sized) else found
         with progress_bar(examples, shown=show_progress) as progress:
             batches = self._batches_in_memory(examples, prompt, progress)
+            if wanted.max_units:
+                return to_csr(batches, wanted, self.checkpoint.config.vocab_size)
             count = len(examples) if isinstance(examples, list) else None
             return collect(batches, wanted, single=single, ragged=ragged, count=count)
 

@@ -12,7 +12,9 @@ import numpy as np
 from bert_features.batches.input_fn import Window
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import TARGET_IDS
+from bert_features.config.poolings import LOOKUP
 from bert_features.extraction.spans import span_rows
+from bert_features.extraction.terms import cut_terms, terms_of_rows, terms_of_tokens
 from bert_features.formats.records import Rows
 
 
@@ -44,17 +46,22 @@ class Assembly(NamedTuple):
         `token`, `sequence`, or `part`: the parts of spans.
       finish: makes the output from values of that level: its values [U, D], or where they come with
         units of their own, the rows of its level, which have the values as a feature of its name.
+      cut: the units of each example beyond the most that the output may have, int64 [N].
       counted: which values of the output there must be, bool [W]; None for all. Others are NaN.
     """
 
     level: str = ""
     finish: Callable[[OutputSpec, Placed], np.ndarray | Rows] | None = None
+    cut: Callable[[OutputSpec, Placed], np.ndarray] = lambda output, placed: np.zeros(
+        len(placed.first_rows), np.int64
+    )
     counted: Callable[[Window], np.ndarray | None] = lambda window: None
 
 
 def assembly_of(output: OutputSpec) -> Assembly:
     """How an output is put together."""
-    return _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
+    as_pooled = _KINDS.get((output.kind, output.level, output.pooling))
+    return as_pooled or _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
 
 
 def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
@@ -81,9 +88,23 @@ def _spans(output: OutputSpec, placed: Placed) -> Rows:
 
 
 _AS_ITS_LEVEL = Assembly()
-_KINDS = {
+# By kind and level, and where that matters the pooling.
+_KINDS: dict[tuple[str, ...], Assembly] = {
     ("layers", "span"): Assembly("part", _spans),
     ("score", "word"): Assembly(
-        "token", _surprisals, lambda window: None if window.words is None else window.words.whole
+        "token",
+        _surprisals,
+        counted=lambda window: None if window.words is None else window.words.whole,
+    ),
+    ("sparse", "term"): Assembly(
+        "sequence",
+        lambda output, placed: terms_of_rows(output, placed.values, placed.first_rows),
+        lambda output, placed: cut_terms(output, placed.values, placed.first_rows),
+    ),
+    ("sparse", "term", LOOKUP): Assembly(
+        "token",
+        lambda output, placed: terms_of_tokens(
+            output, placed.values, placed.window.columns["values"][placed.tokens], placed.splits
+        ),
     ),
 }

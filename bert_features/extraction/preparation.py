@@ -158,11 +158,11 @@ class Preparation:
         for output in self.outputs:
             # Sequence vectors of windows wait for each other as float32.
             item_size = 4 if output.is_sequence else ITEM_SIZES[output.dtype]
-            size = output.width * item_size
+            size = output.device_width * item_size
             if output.is_paired:  # of each token, with every token of its row
                 size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
-            per_token += size // 2 if output.is_sequence else size
+            per_token += size // 2 if output.is_sequence or output.max_units else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_WINDOW_TOKENS)
         if self.packing and "buffer_mb" not in self._given.model_fields_set:
             params = self.batch_params()
@@ -282,8 +282,8 @@ class Preparation:
         mask_id = self.tokenizer.frame.mask_id
         if mask_id is None:
             raise ConfigError.naming(
-                "{kind} 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
-                "{name} has neither",
+                "{kind} 'masked_lm', 'score' and 'sparse' need a vocabulary with [MASK] or "
+                "<mask>; that of {name} has neither",
                 name=self.checkpoint.name,
             )
         return mask_id

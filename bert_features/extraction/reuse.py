@@ -22,7 +22,7 @@ from bert_features.batches.input_fn import Chunk, TextInputFn, Window
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
 from bert_features.extraction.assembly import UNIT_TEXTS, ids_of
-from bert_features.extraction.counts import COUNTS, SPAN_COUNTS, Counts
+from bert_features.extraction.counts import COUNTS, CUT, SPAN_COUNTS, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import FeatureBatch, splits_of
@@ -58,6 +58,7 @@ class Codec:
         self._levels = levels_of(outputs)
         # The numbers of tokens and words stand before the counts, of other levels behind.
         self._counts = [n for n in COUNTS if "span" in self._levels or n not in SPAN_COUNTS]
+        self._counts += [CUT] if any(output.max_units for output in outputs) else []
         self._others = [level for level in self._levels if level not in ("token", "word")]
         self._sections = [
             *(
@@ -91,14 +92,14 @@ class Codec:
 
     def decode(self, entries: Sequence[bytes], examples: Sequence[InputExample]) -> FeatureBatch:
         """The features and counts in some entries."""
-        before = 2 + len(self._counts)  # tokens, words, counts
-        numbers = before + len(self._others)
+        first = 2 + len(self._counts)  # tokens, words, counts
+        numbers = first + len(self._others)
         header = np.stack([np.frombuffer(entry, np.int64, numbers) for entry in entries])
         lengths = {
             "token": header[:, 0],
             "word": header[:, 1],
             "sequence": np.ones(len(entries), int),
-            **{level: header[:, before + i] for i, level in enumerate(self._others)},
+            **{level: header[:, first + i] for i, level in enumerate(self._others)},
         }
         columns = {"unique_ids": ids_of(examples)}
         columns |= {LEVELS[level].splits: splits_of(lengths[level]) for level in self._levels}

@@ -14,6 +14,7 @@ from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, s
 from bert_features.formats.columns import levels_of, object_array, value_dtype
 from bert_features.formats.records import SPANS, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
+from bert_features.formats.sparse import csr_blocks, pieces_of, to_csr
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
@@ -147,6 +148,28 @@ class FeatureView:
           OutputError: there is no such feature, or the file is damaged.
         """
         return self._source.guarded(self._source._blocks(self._feature(name), self._range))
+
+    def sparse(self, name: str = "sparse") -> Any:
+        """A feature of kind `sparse` as one `scipy.sparse.csr_matrix`.
+
+        Returns:
+          float32 [N, V]: a row for each record, a column for each piece of the vocabulary.
+
+        Raises:
+          OutputError: there is no such feature, it is not sparse, or the file is damaged.
+          MissingExtraError: SciPy is not installed.
+        """
+        parts = list(self.sparse_blocks(name))
+        if not parts:
+            return to_csr([], self._feature(name), pieces_of(self._source))
+        from scipy.sparse import vstack
+
+        return vstack(parts, format="csr")
+
+    def sparse_blocks(self, name: str = "sparse") -> Iterator[Any]:
+        """As `sparse`, a bounded part of the records at a time, in order."""
+        blocks = csr_blocks(self._source, self._feature(name), self._range)
+        return self._source.guarded(blocks)
 
     def _feature(self, name: str) -> Feature:
         for feature in self.features:

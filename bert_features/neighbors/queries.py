@@ -85,15 +85,16 @@ def embed(
     `vocab_file`.
 
     Returns:
-      float64 [texts, D].
+      float64 [texts, D]; of kind `sparse` a CSR matrix [texts, V].
 
     Raises:
       ConfigError: the words do not fit the feature, or a text lacks its word.
       OutputError: the file does not record its settings, or they give other features today.
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
-    words = check_words(feature, texts, token)
-    if prompt is not None and not LEVELS[feature.level].is_text:
+    is_whole = LEVELS[feature.level].is_text or feature.kind == "sparse"
+    words = [] if feature.kind == "sparse" else check_words(feature, texts, token)
+    if prompt is not None and not is_whole:
         raise ConfigError.naming(
             "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
             "leave {prompt} out",
@@ -118,16 +119,16 @@ def embed(
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
-    if LEVELS[feature.level].is_text:
+    if is_whole:
+        extractor = extractor.of_queries(feature.name)
         prompts = extractor.preparation.prompts
         before = prompts.of_queries() if prompt is None else prompts.choose(prompt)
-        if feature.is_sequence:
+        if feature.is_sequence or feature.kind == "sparse":
             vectors = extractor.encode(list(texts), feature.name, prompt=before)
-        else:
-            spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
-            options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
-            vectors = extractor.encode(list(texts), feature.name, **options).values
-        return np.asarray(vectors, np.float64)
+            return np.asarray(vectors, np.float64) if feature.is_sequence else vectors
+        spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
+        options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
+        return np.asarray(extractor.encode(list(texts), feature.name, **options).values, np.float64)
     records = extractor(list(texts))
     vector = {"word": _word_vector, "token": _token_vector}[feature.level]
     pairs = zip(records, words, strict=True)

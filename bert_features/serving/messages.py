@@ -1,10 +1,11 @@
 """The bodies of requests and answers; FastAPI makes the OpenAPI page from them."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from bert_features.config.levels import LEVELS
 from bert_features.config.serve_settings import Limits
 
 # A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
@@ -129,13 +130,20 @@ class EmbeddingsRequest(_Request):
         return value
 
 
+# The type of the level of a feature: a Literal of the names.
+if TYPE_CHECKING:
+    AnyLevel = str
+else:
+    AnyLevel = Literal[tuple(LEVELS)]
+
+
 class Feature(BaseModel):
     """One named feature; see docs/formats.md."""
 
     model_config = ConfigDict(from_attributes=True)
 
     name: str
-    level: Literal["token", "word", "span", "sequence", "token_pair", "word_pair"]
+    level: AnyLevel
     width: int
     dtype: str
     layers: list[int | str]
@@ -161,9 +169,9 @@ class TextResult(BaseModel):
     )
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
-    features: dict[str, list[Any]] = Field(
+    features: dict[str, list[Any] | dict[str, float | None]] = Field(
         description="By name: the numbers of a sequence, or lists of numbers for tokens and words; "
-        "of attention a matrix for each head."
+        "of attention a matrix for each head; of kind sparse the weight of each term."
     )
 
 

@@ -191,8 +191,10 @@ class Service:
         vectors = {
             level: sum(map(row.count, kept if row.axes == 2 else units[row.unit]))
             for level, row in LEVELS.items()
+            if row.unit in units
         }
-        size = sum(f.width * ITEM_SIZES[f.dtype] * vectors[f.level] for f in features)
+        most = {f.name: vectors.get(f.level, f.max_units * len(examples)) for f in features}
+        size = sum(f.width * ITEM_SIZES[f.dtype] * most[f.name] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:
             raise RequestError(

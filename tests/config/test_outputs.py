@@ -248,7 +248,7 @@ def test_the_names_that_are_planned(layers):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"top_k": 3}, "top_k is for kind='masked_lm'; pass that too"),
+        ({"top_k": 3}, "top_k is for kind='masked_lm' or kind='sparse'; pass that too"),
         ({"layers": [-1]}, "layers has no meaning for kind 'masked_lm'; leave layers out"),
         ({"normalize": True}, "normalize has no meaning for kind 'masked_lm'"),
         ({"level": "word"}, "level is 'word'; allowed for kind 'masked_lm': token"),

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from bert_features import read_features
 from bert_features.cli import app
+from tests import sparse_encoder
 from tests.docs.oracle import close
 from tests.reference.numpy_encoder import NumpyEncoder
 
@@ -262,6 +263,19 @@ def test_recipe_15_search_with_faiss_lancedb_and_qdrant(recipe, oracle):
 @pytest.mark.slow
 def test_recipe_16_search_with_pgvector(database, recipe, oracle):
     assert_loan(recipe, oracle, recipe["cosine"])
+
+
+@pytest.fixture
+def splade_folder(tmp_path):
+    return sparse_encoder.write("splade", tmp_path / "splade")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_recipe_18_sparse_vectors_in_qdrant_and_pgvector(splade_folder, recipe):
+    products = (recipe["terms"] @ recipe["query"].T).toarray()[:, 0]
+    assert products.argmax() == recipe["point"].id
+    assert abs(products.max() - recipe["point"].score) < 1e-4
 
 
 def assert_loan(recipe, oracle, score):

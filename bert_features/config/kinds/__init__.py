@@ -1,7 +1,8 @@
 """Kinds of outputs: a class for each, and what holds for all.
 
 An output is made of the layers; of the attention in them; or, by the masked-LM head, of the
-likeliest pieces of each token, or of how likely each token or word of the text is.
+likeliest pieces of each token, of how likely each token or word of the text is, or of the weights
+of the terms of a text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,11 @@ from bert_features.config.kinds.base import OutputKind
 from bert_features.config.kinds.layers import Layers
 from bert_features.config.kinds.masked_lm import MaskedLM
 from bert_features.config.kinds.score import Score
+from bert_features.config.kinds.sparse import Sparse
 from bert_features.errors import ConfigError
 
 KINDS: dict[str, OutputKind] = {
-    kind.name: kind for kind in (Layers(), Attention(), MaskedLM(), Score())
+    kind.name: kind for kind in (Layers(), Attention(), MaskedLM(), Score(), Sparse())
 }
 
 
@@ -93,7 +95,7 @@ def check_kinds(outputs: Iterable[Any], place: str) -> None:
 
 def needs(outputs: Iterable[Any], what: str) -> bool:
     """Whether an output is computed from `attention`, or by the masked-LM `head`."""
-    return any(KINDS[output.kind].needs == what for output in outputs)
+    return any(KINDS[output.kind].needed_by(output) == what for output in outputs)
 
 
 def masks_rows(outputs: Iterable[Any]) -> bool:
