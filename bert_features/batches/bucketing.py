@@ -21,15 +21,18 @@ from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
 from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.packing import MAX_PACKED_TEXTS, POSITION_IDS, TEXT_NUMBERS
+from bert_features.config.packing import MAX_PACKED_TEXTS, POSITION_IDS, SPAN_BOUNDS, TEXT_NUMBERS
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
 FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
+# Columns of tokens with places in their row, or -1, which packing moves. No row of a pool has
+# more words or spans than tokens.
+_PLACES = ("word_indices", *SPAN_BOUNDS)
 # Columns of a pool that are no columns of a batch: the columns of tokens; and a batch has
 # masks and types instead.
-_COLUMNS_LEFT_OUT = ("values", "word_indices", "target_ids", "lengths", "type_starts")
+_COLUMNS_LEFT_OUT = ("values", *_PLACES, "target_ids", "lengths", "type_starts")
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
 # rounding up to the next bucket costs less than 3 % (benchmarks/diary.md).
@@ -375,12 +378,12 @@ def _batch(
         "input_mask": laid_out(1),
         "input_type_ids": laid_out(is_text_b),
     }
-    if "word_indices" in pool:
-        words = pool["word_indices"][tokens]
-        if packed:  # no row of the pool has more words than tokens
+    for name in (name for name in _PLACES if name in pool):
+        values = pool[name][tokens]
+        if packed:
             begins = np.repeat(members.places % shape[1], lengths)
-            words = np.where(words < 0, words, words + begins)
-        batch["word_indices"] = laid_out(words, FILL_VALUES["word_indices"])
+            values = np.where(values < 0, values, values + begins)
+        batch[name] = laid_out(values, -1)
     if "target_ids" in pool:
         batch["target_ids"] = laid_out(pool["target_ids"][tokens], FILL_VALUES["target_ids"])
     if packed:
@@ -389,7 +392,6 @@ def _batch(
         return batch | {TEXT_NUMBERS: laid_out(numbers), POSITION_IDS: laid_out(positions)}
     for name, column in pool.items():
         if name not in _COLUMNS_LEFT_OUT:
-            values: np.ndarray = np.full(shape[0], FILL_VALUES.get(name, 0), column.dtype)
-            values[: len(rows)] = column[rows]
-            batch[name] = values
+            batch[name] = np.full(shape[0], FILL_VALUES.get(name, 0), column.dtype)
+            batch[name][: len(rows)] = column[rows]
     return batch

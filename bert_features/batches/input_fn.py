@@ -25,6 +25,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
+from bert_features.batches.spans import PiecePlaces, SpanTable, find_spans, place_spans
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
     Units,
@@ -35,6 +36,7 @@ from bert_features.batches.words import (
     locate_words,
     text_lengths,
 )
+from bert_features.config.packing import SPAN_BOUNDS, TARGET_IDS
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenizer import Tokenizer
@@ -57,6 +59,7 @@ class Chunk:
         [R]; unique_ids int64 [R]; type_starts int32 [R]; tokens_lost int32 [R]}, and the further
         columns of the batches where they are needed.
       words: their words; None unless an output has words.
+      spans: their spans; None unless an output has spans.
       separators: number of [SEP]s between the texts of a pair.
     """
 
@@ -64,16 +67,19 @@ class Chunk:
     columns: Columns
     words: WordTable | None = None
     separators: int = 1
+    spans: SpanTable | None = None
 
     @classmethod
     def join(cls, chunks: Sequence["Chunk"]) -> "Chunk":
         """The examples of several chunks."""
         tables = [chunk.words for chunk in chunks if chunk.words is not None]
+        spans = [chunk.spans for chunk in chunks if chunk.spans is not None]
         return cls(
             [example for chunk in chunks for example in chunk.examples],
             join_columns([chunk.columns for chunk in chunks]),
             WordTable.join(tables) if tables else None,
             chunks[0].separators,
+            SpanTable.join(spans) if spans else None,
         )
 
 
@@ -115,6 +121,8 @@ class TextInputFn:
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
       mask_id: the id of [MASK], if [MASK] in a text is that token; None if it is characters.
+      with_spans: whether an output has spans.
+      chunks: for examples without spans of their own the pieces of a chunk, and what two share.
       scores: whether each piece is masked in a row of its own, see `rows_to_score`.
       stages: measures reading, tokenizing and batching.
 
@@ -135,6 +143,8 @@ class TextInputFn:
         long_text: LongText | None = None,
         words: WordSplit | None = None,
         mask_id: int | None = None,
+        with_spans: bool = False,
+        chunks: tuple[int, int] | None = None,
         scores: bool = False,
         stages: StageClock | None = None,
     ) -> None:
@@ -145,6 +155,7 @@ class TextInputFn:
         self.pool_tokens = pool_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words, self._mask_id, self._scores = words, mask_id, scores
+        self._with_spans, self._chunks = with_spans, chunks
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
         self._layout = Layout(
@@ -238,8 +249,9 @@ class TextInputFn:
     def lay_out(self, examples: list[InputExample], first: int) -> Chunk:
         """Tokenises examples and lays them out; `first` is the number of the first example."""
         with self._stages.timing("tokenize"):
-            rows, words = self._rows(examples)
-            return Chunk(examples, self._columns(rows, first), words, self._frame.separators)
+            rows, words, spans = self._rows(examples)
+            columns = self._columns(rows, first)
+            return Chunk(examples, columns, words, self._frame.separators, spans)
 
     def read(self) -> Iterator[tuple[int, list[InputExample]]]:
         """Reads examples by the chunk: the number of its first example, and its examples."""
@@ -263,12 +275,14 @@ class TextInputFn:
         if held:
             yield first, held
 
-    def _rows(self, examples: list[InputExample]) -> tuple[Rows, WordTable | None]:
-        """Tokenises examples and lays them out: their rows, and their words, if wanted."""
+    def _rows(
+        self, examples: list[InputExample]
+    ) -> tuple[Rows, WordTable | None, SpanTable | None]:
+        """Tokenises examples and lays them out: rows, and words and spans if wanted."""
         alone = self._tokenizer.splits_words
         check_split(self._words, examples, splits_words=alone)
         units = Units.of(examples, self._words) if alone else Units.whole_texts(examples)
-        with_places = self._words is not None and not all(units.are_words)
+        with_places = self._with_spans or (self._words is not None and not all(units.are_words))
         values, lengths, starts, ends = tokenize_units(
             self._tokenizer, units, self._mask_id, with_places=with_places
         )
@@ -284,24 +298,27 @@ class TextInputFn:
                 piece_starts=starts,
                 piece_ends=ends,
             )
-        rows, table = self._layout.rows(
-            values,
-            text_sizes,
-            words,
-            lambda i: f"example {examples[i].unique_id!r}",
-        )
+
+        def name(i: int) -> str:
+            return f"example {examples[i].unique_id!r}"
+
+        rows, table = self._layout.rows(values, text_sizes, words, name)
+        spans: SpanTable | None = None
+        if self._with_spans:
+            begins = self._tokenizer.begins_word[values] & alone
+            places = PiecePlaces.of(units, lengths, starts, ends, begins)
+            rows, spans = place_spans(rows, find_spans(examples, places, self._chunks), name)
         if self._scores and self._mask_id is not None:
             special_ids, by_word = self._frame.special_ids, self._words is not None
             rows = rows_to_score(rows, self._mask_id, special_ids, by_word=by_word)
-        return rows, table
+        return rows, table, spans
 
     def _columns(self, rows: Rows, first: int) -> Columns:
         """Rows as columns; `first` is the position of their first example in the input."""
         names = ["values", "lengths", "type_starts", "tokens_lost"]
         if self._needs_window_columns:
             names += _WINDOW_COLUMNS
-        if rows.target_ids is not None:
-            names.append("target_ids")
+        names += [n for n in (*SPAN_BOUNDS, TARGET_IDS) if getattr(rows, n) is not None]
         columns = {"unique_ids": first + rows.examples}
         return columns | {name: getattr(rows, name) for name in names}
 

@@ -84,6 +84,9 @@ class Rows:
         holds it too.
       own_ends: int32 [R], one past the last such token.
       tokens_lost: int32 [R], pieces of the example that are in no row, at its first row; else 0.
+      pieces: int64 [T], the number of each token's piece among the P; of [CLS] and [SEP] P or more.
+      span_begins: int32 [T], for spans, see `spans.place_spans`.
+      span_ends: int32 [T], the same.
       target_ids: int32 [T], for scores: the id of the masked piece that is scored, else -1.
     """
 
@@ -97,6 +100,9 @@ class Rows:
     own_starts: np.ndarray
     own_ends: np.ndarray
     tokens_lost: np.ndarray
+    pieces: np.ndarray
+    span_begins: np.ndarray | None = None
+    span_ends: np.ndarray | None = None
     target_ids: np.ndarray | None = None
 
 

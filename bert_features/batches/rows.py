@@ -90,6 +90,7 @@ class Layout:
             own_starts=plan.own[:, 0].astype(np.int32),
             own_ends=plan.own[:, 1].astype(np.int32),
             tokens_lost=_tokens_lost(plan, text_lengths, windows),
+            pieces=indices,
         )
         if words is None:
             return rows, None
@@ -347,5 +348,6 @@ def rows_to_score(rows: Rows, mask_id: int, special_ids: list[int], *, by_word: 
         own_starts=np.where(number == 0, rows.own_starts[source], targets).astype(np.int32),
         own_ends=np.where(last, rows.own_ends[source], following).astype(np.int32),
         tokens_lost=np.where(number == 0, rows.tokens_lost[source], 0).astype(np.int32),
+        pieces=rows.pieces[tokens],
         target_ids=target_ids,
     )

@@ -229,6 +229,11 @@ def word_strings(
     words = [
         next(remaining) if start < 0 else texts[second][start:end] for start, end, second in places
     ]
-    if _UNWRITABLE.search("".join(words)):
-        words = [_UNWRITABLE.sub("\ufffd", word) for word in words]
-    return words
+    return without_unwritable(words)
+
+
+def without_unwritable(texts: list[str]) -> list[str]:
+    """The texts with U+FFFD for characters that no file of text can hold."""
+    if _UNWRITABLE.search("".join(texts)):
+        texts = [_UNWRITABLE.sub("\ufffd", text) for text in texts]
+    return texts

@@ -13,6 +13,7 @@ from pathlib import Path
 from bert_features.checkpoints import other_files
 from bert_features.checkpoints.locate import BESIDE_WEIGHTS, meant
 from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES
+from bert_features.checkpoints.sparse_modules import ROUTER_CONFIG, TABLE_WEIGHTS
 from bert_features.checkpoints.weight_readers import is_weights_file
 from bert_features.errors import CheckpointError, MissingExtraError
 
@@ -20,8 +21,11 @@ logger = logging.getLogger("bert_features")
 
 PREFIX = "hf:"
 # A model of sentence-transformers may have its checkpoint in a folder, and has some of its modules.
-_FOLDERS = ("", "0_Transformer/")
-_MODULE_KINDS = ("Pooling", "Dense", "Normalize", "SpladePooling", "MultiVectorMask")
+_FOLDERS = ("", "0_Transformer/", "document_0_Transformer/")
+_MODULE_KINDS = (
+    *("Pooling", "Dense", "Normalize", "SpladePooling", "SparseStaticEmbedding"),
+    "MultiVectorMask",
+)
 _SAFETENSORS = (
     *("model.safetensors", "model.safetensors.index.json"),
     "model-?????-of-?????.safetensors",
@@ -30,9 +34,9 @@ _BIN = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-????
 # Files to fetch; and those of weights in pickles, for models and modules without safetensors.
 FILES = [
     *(f"{folder}{name}" for folder in _FOLDERS for name in (*BESIDE_WEIGHTS, *_SAFETENSORS)),
-    *(MODULES, MAIN_CONFIG, "adapter_config.json"),
+    *(MODULES, MAIN_CONFIG, ROUTER_CONFIG, "adapter_config.json"),
     *(f"*_{module}/config.json" for module in _MODULE_KINDS),
-    "*_Dense/model.safetensors",
+    *("*_Dense/model.safetensors", *(f"*_SparseStaticEmbedding/{name}" for name in TABLE_WEIGHTS)),
 ]
 PICKLES = [f"{folder}{name}" for folder in _FOLDERS for name in _BIN]
 DENSE_PICKLES = ["*_Dense/pytorch_model.bin"]

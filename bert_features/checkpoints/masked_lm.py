@@ -94,9 +94,9 @@ def check_head(name: str, stored: Mapping[str, str]) -> None:
     """Refuses a checkpoint without a head, see `stored_head`; raises CheckpointError."""
     if not stored:
         raise CheckpointError(
-            f"{name} has no masked-LM head, which kind 'masked_lm' and 'score' need; fine-tuned "
-            "models and those of sentence-transformers lack it: take the pre-trained model, such "
-            "as bert-base-uncased"
+            f"{name} has no masked-LM head, which kinds masked_lm, score and sparse need; "
+            "fine-tuned models and those of sentence-transformers lack it: take the pre-trained "
+            "model, such as bert-base-uncased"
         )
 
 

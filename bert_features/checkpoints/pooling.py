@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.kinds import KINDS
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
-from bert_features.config.poolings import AutoPooling
+from bert_features.config.poolings import AUTO_POOLING, AutoPooling
 from bert_features.config.settings import shown
 
 # A pooling that has another name in sentence-transformers than here.
@@ -21,9 +22,15 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return AutoPooling()
+    if any(KINDS[output.kind].follows_checkpoint for output in outputs):
+        settings.check_sparse()
+    if not any(output.pooling == AUTO_POOLING for output in outputs):
+        return AutoPooling(sparse=settings.sparse)
     settings.check_supported()
     poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
-    return AutoPooling("+".join(poolings), settings.normalize, settings.modules, settings.dim)
+    return AutoPooling(
+        "+".join(poolings), settings.normalize, settings.modules, settings.dim, settings.sparse
+    )
 
 
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:

@@ -20,10 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.checkpoints.sparse_modules import (
+    ROUTER_CONFIG,
+    move_transformer,
+    read_routes,
+    read_sparse,
+    read_table,
+)
 from bert_features.checkpoints.weight_readers import open_weights, read_floats, some
 from bert_features.config.bert_config import HiddenAct
 from bert_features.config.json_files import read_json, read_json_object
-from bert_features.config.poolings import DenseModule, Module
+from bert_features.config.poolings import DenseModule, Module, SparsePooling
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
@@ -46,7 +53,8 @@ _SWITCHES = {
 _SUPPORTED = ("cls", "max", "mean", "mean_sqrt_len_tokens")
 # Classes of the modules; BERT is the Transformer of the first versions.
 _CLASSES = {name: name for name in ("Transformer", "Pooling", "Dense", "Normalize")}
-_CLASSES["BERT"] = "Transformer"
+_CLASSES |= {name: name for name in ("Router", "SpladePooling", "SparseStaticEmbedding")}
+_CLASSES |= dict.fromkeys(("BERT", "MLMTransformer"), "Transformer")
 # torch's classes, which a Dense makes without arguments.
 _TANH = "torch.nn.modules.activation.Tanh"  # the default
 _ACTIVATIONS: dict[str, HiddenAct] = {
@@ -96,10 +104,12 @@ class SentenceTransformersSettings:
       default_prompt_name: the prompt that is used where none is asked for.
       similarity: how vectors are compared: `cosine`, `dot`, `euclidean`, `manhattan`; None if the
         folder does not say.
+      sparse: how it makes sparse vectors; None if its vectors are others.
+      sparse_problem: why sparse vectors cannot be computed here; None if they can.
       unsupported: why the vectors of sentence-transformers cannot be computed here; None if they
         can. The other settings are then what could be read.
       files: the files that hold these settings, and the weights of the Dense modules.
-      dense: the file of the weights of each Dense module.
+      dense: the file of the weights of each Dense module, and of the table of `sparse`.
     """
 
     transformer_path: str
@@ -113,6 +123,8 @@ class SentenceTransformersSettings:
     prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
     default_prompt_name: str | None = None
     similarity: str | None = None
+    sparse: SparsePooling | None = None
+    sparse_problem: str | None = None
     unsupported: str | None = None
     files: tuple[Path, ...] = ()
     dense: Mapping[DenseModule, Path] = field(default_factory=dict, hash=False)
@@ -126,12 +138,23 @@ class SentenceTransformersSettings:
         """The tokens of the longest row, for a checkpoint with this number of positions."""
         return min(self.max_seq_length or positions, positions)
 
+    def is_table(self, module: DenseModule) -> bool:
+        """Whether a module is the table of sparse vectors of queries."""
+        return self.sparse is not None and module == self.sparse.table
+
     def check_supported(self) -> None:
         """Refuses settings that cannot be followed, for `unsupported`; raises CheckpointError."""
         if self.unsupported is not None:
             raise CheckpointError(
                 f"sentence-transformers' own vectors are unavailable: {self.unsupported}; choose a "
-                "pooling yourself"
+                f"pooling yourself{', or kind sparse' if self.sparse else ''}"
+            )
+
+    def check_sparse(self) -> None:
+        """Refuses sparse vectors that cannot be computed, for `sparse_problem`."""
+        if self.sparse_problem is not None:
+            raise CheckpointError(
+                f"sentence-transformers' sparse vectors are unavailable: {self.sparse_problem}"
             )
 
 
@@ -145,14 +168,23 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     folder = Path(directory)
     if not (folder / MODULES).is_file():
         return None
-    modules = _modules(read_json(folder / MODULES), folder / MODULES)
+    modules, queries = _routes(folder, _modules(read_json(folder / MODULES), folder / MODULES))
     path = _path_of_transformer(modules)
     try:
         settings = _read_settings(folder, modules)
     except CheckpointError as error:  # the weights need none of the other files
         settings = SentenceTransformersSettings(path, (), unsupported=str(error))
+    try:
+        found = read_sparse(folder, modules, queries, TRANSFORMER_CONFIG)
+    except CheckpointError as error:
+        settings = replace(settings, sparse_problem=str(error))
+    else:
+        sparse, tables = found or (None, {})
+        settings = replace(settings, sparse=sparse, dense={**settings.dense, **tables})
     paths = [folder / MODULES, folder / MAIN_CONFIG, folder / path / TRANSFORMER_CONFIG]
-    paths += [folder / path / "config.json" for kind, path in modules if kind != "Transformer"]
+    paths += [folder / ROUTER_CONFIG] if queries else []
+    others = [path for kind, path in (*modules, *queries) if kind != "Transformer"]
+    paths += [folder / path / "config.json" for path in others]
     files = [path for path in paths if path.is_file()]
     return replace(settings, files=(*files, *settings.dense.values()))
 
@@ -176,11 +208,15 @@ def write_settings(
         (place := folder / module.path).mkdir(parents=True, exist_ok=True)
         arrays = [np.ascontiguousarray(dense[name].T) for name in module.shapes]
         tensors = dict(zip(_STORED, arrays, strict=False))
+        if settings.is_table(module):
+            tensors = {"weight": arrays[0][0]}
         save_file(tensors, place / DENSE_WEIGHTS[0], metadata={"format": "pt"})
     for path in set(settings.files) - {*settings.dense.values()}:
         new = lengths if path.name == TRANSFORMER_CONFIG else folder / path.relative_to(root)
         new.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, new)
+    if (router := folder / ROUTER_CONFIG).is_file():
+        move_transformer(router, settings.transformer_path)
     modules = read_json(root / MODULES)
     for module, (kind, _) in zip(modules, _modules(modules, root / MODULES), strict=True):
         module["path"] = "" if kind == "Transformer" else module["path"]
@@ -200,7 +236,12 @@ def read_dense(
     """
     weights: dict[str, np.ndarray] = {}
     for module in modules:
-        path = settings.dense[module]  # type: ignore[union-attr]  # modules come from settings
+        assert settings is not None  # modules come from settings
+        path = settings.dense[module]
+        if settings.is_table(module):
+            transformer = settings.files[0].parent / settings.transformer_path
+            weights |= dict.fromkeys(module.shapes, read_table(path, transformer)[:, None])
+            continue
         wanted = dict(zip(_STORED, (s[::-1] for s in module.shapes.values()), strict=False))
         reader = open_weights(path, "safetensors")
         if (received := dict(reader.shapes())) != wanted:
@@ -288,6 +329,17 @@ def transformer_path(modules: object, source: str | Path) -> str:
     Raises CheckpointError if they are not a list of modules.
     """
     return _path_of_transformer(_modules(modules, source))
+
+
+def _routes(
+    folder: Path, modules: list[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The modules of documents, and where a Router has others for queries, these."""
+    file = folder / ROUTER_CONFIG
+    if [kind for kind, _ in modules] != ["Router"] or not file.is_file():
+        return modules, []
+    routes = {name: _modules(each, file) for name, each in read_routes(file).items()}
+    return routes.get("document", modules), routes.get("query", [])
 
 
 def _path_of_transformer(modules: list[tuple[str, str]]) -> str:

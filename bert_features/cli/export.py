@@ -20,7 +20,8 @@ _SETTINGS = {
 _OUTPUTS = tuple(
     name
     for name in OutputConfig.model_fields
-    if name not in ("name", "kind", "top_k", "calibration")  # of outputs that no export has
+    # Without the settings of outputs that no export has.
+    if name not in ("name", "kind", "top_k", "min_weight", "calibration")
 )
 _KINDS = {
     "level": Literal["token", "sequence"],

@@ -229,6 +229,8 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
         rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.values_clipped:
         rows["clipped"] = f"{counts.values_clipped:,} of {counts.values_int8:,} int8 values"
+    if counts.terms_cut:
+        rows["cut"] = f"{counts.terms_cut:,} terms were beyond top_k"
     if counts.rows > counts.examples:
         rows["rows"] = f"{counts.rows:,} computed for {counts.examples:,} examples"
     if counts.words:
@@ -237,6 +239,13 @@ def _describe_rare(counts: "Counts") -> dict[str, str]:
         rows["zero"] = (
             f"{counts.words_vanished:,} words vanished in cleaning, {counts.words_lost:,} were cut "
             "off; their vectors are zero, surprisals NaN"
+        )
+    if counts.spans:
+        rows["spans"] = f"{counts.spans:,}"
+    if counts.spans_blank or counts.spans_cut or counts.spans_lost:
+        rows["cut spans"] = (
+            f"{counts.spans_cut:,} cut short; {counts.spans_lost:,} cut off and "
+            f"{counts.spans_blank:,} without pieces, whose vectors are zero"
         )
     return rows
 

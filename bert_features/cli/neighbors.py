@@ -59,7 +59,7 @@ def neighbors(
         str | None,
         typer.Option(
             help="Word of the query to compare, for features of words or tokens. The vector is "
-            "the mean of its pieces."
+            "the mean of its pieces. For features of spans a part of the query."
         ),
     ] = None,
     prompt: Annotated[
@@ -73,8 +73,12 @@ def neighbors(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbors of each query.")] = 10,
     similarity: Annotated[
-        Literal["cosine", "dot"], typer.Option(help="How vectors are compared.")
-    ] = "cosine",
+        Literal["cosine", "dot"] | None,
+        typer.Option(
+            help="How vectors are compared: cosine, the default, or dot, as sparse vectors are.",
+            show_default=False,
+        ),
+    ] = None,
     index: Annotated[
         Literal["faiss"] | None,
         typer.Option(
@@ -103,7 +107,7 @@ def neighbors(
         ),
     ] = None,
 ) -> None:
-    """Prints the sentences, words or tokens nearest to a text.
+    """Prints the texts, spans, words or tokens nearest to a text.
 
     The text goes through the checkpoint and settings that the file records.
     """
@@ -170,7 +174,8 @@ def _table(query: str, ranked: list[_Ranked], *, is_first: bool) -> list[str]:
 
 
 def _row(hit: "Neighbor", rank: int, text: str | None) -> tuple[str, ...]:
-    shown = " ".join((text or "").split()) if hit.tokens is None else _in_context(hit)
+    found = text if hit.span is None else hit.span
+    shown = " ".join((found or "").split()) if hit.tokens is None else _in_context(hit)
     if sys.stdout.isatty():
         shown = shown[: max(20, shutil.get_terminal_size().columns - _LEFT_OF_TEXT)]
     return str(rank), f"{hit.similarity:.4f}", str(hit.unique_id), shown
@@ -197,6 +202,7 @@ def _json_lines(query: str, ranked: list[_Ranked], *, is_first: bool) -> Iterato
             "record": hit.record,
             "position": hit.position,
             "token": hit.token,
+            "span": hit.span,
             "context": None if hit.tokens is None else _in_context(hit),
             "text": text,
         }

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 _Format = Literal["tokens", "ids", "jsonl"]
 
+_UNUSED = ("shard", "prompt", "span_field")
 # The settings of `extract` that decide what is read and how it is split into pieces.
 _SETTINGS = [
     *("checkpoint", "config_file", "vocab_file", "do_lower_case"),
-    *(name for name in ExtractConfig.names("source") if name not in ("shard", "prompt")),
+    *(name for name in ExtractConfig.names("source") if name not in _UNUSED),
 ]
 # Bounds of one call of the tokenizer.
 _CALL_EXAMPLES = 1024

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import PRESETS, read_config
 from bert_features.config.features import OutputDtype, OutputSpec
 from bert_features.config.input_format import Delimiter, FormatName, InputFormat, LineBytes
-from bert_features.config.kinds import Kind
+from bert_features.config.kinds import SPAN_SETTINGS, Kind
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.layers import DEFAULT_LAYERS, LAYERS_ALLOWED, LayersSetting
 from bert_features.config.output_specs import output_names, plan_outputs
@@ -21,6 +21,7 @@ from bert_features.config.outputs import (
     Calibration,
     Combine,
     Float32,
+    NonNegative32,
     OutputConfig,
     check_names_differ,
     idle_settings,
@@ -53,6 +54,11 @@ SHARD_EXAMPLES = 50_000
 _OUTPUT: Mapping[str, Any] = OutputConfig.model_fields
 _INPUT: Mapping[str, Any] = InputFormat.model_fields
 RowLength = Annotated[int, Field(ge=3, le=MAX_INT)]
+SpanRule = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    Field(pattern=r"^(sentences(:[a-z]{2,3})?|[1-9]\d{0,8}(/\d{1,9})?)$"),
+]
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,7 @@ class ExtractConfig(Settings):
     kind: Kind = _OUTPUT["kind"]
     heads: HeadsSetting | None = _OUTPUT["heads"]
     top_k: Positive | None = _OUTPUT["top_k"]
+    min_weight: NonNegative32 | None = _OUTPUT["min_weight"]
     combine: Combine = _OUTPUT["combine"]
     weights: tuple[Float32, ...] | None = _OUTPUT["weights"]
     level: Level = _OUTPUT["level"]
@@ -224,6 +231,16 @@ class ExtractConfig(Settings):
         INPUT,
         served=True,
     )
+    spans: SpanRule | None = setting(
+        None,
+        "How the spans of level span are made, where the input has none: sentences (of another "
+        "language than English sentences:LANG, as in sentences:de); or chunks of N tokens, N or "
+        "N/M, of which neighbors share up to M tokens.",
+        INPUT,
+        role="features",
+        allowed="sentences, sentences:LANG, N or N/M with M below N",
+    )
+    span_field: str | None = _INPUT["span_field"]
     delimiter: Delimiter | None = _INPUT["delimiter"]
     quoting: bool | None = _INPUT["quoting"]
     max_line_bytes: LineBytes = _INPUT["max_line_bytes"]
@@ -315,6 +332,19 @@ class ExtractConfig(Settings):
             implied["uniform_batches"] = True
         return implied | values
 
+    @field_validator("spans")
+    @classmethod
+    def _chunks_advance(cls, spans: str | None) -> str | None:
+        size, _, shared = (spans or "").partition("/")
+        if shared and int(shared) >= int(size):
+            raise ConfigError.naming(
+                "{spans} is '{received}': chunks of {size} tokens share at most {most}",
+                received=spans,
+                size=size,
+                most=int(size) - 1,
+            )
+        return spans
+
     @field_validator("shard")
     @classmethod
     def _shard_is_one(cls, shard: str | None) -> str | None:
@@ -335,6 +365,8 @@ class ExtractConfig(Settings):
                 "{packing} excludes {buckets} and {uniform_batches}, which {dedupe} and {cache} "
                 "turn on; leave one of them out"
             )
+        if self.spans is not None and self.span_field is not None:
+            raise ConfigError.naming("{spans} and {span_field} are both set; leave one out")
         if self.cache is not None and not self.dedupe:
             raise ConfigError.naming("{cache} needs {dedupe}; leave {dedupe} out")
         if self.cache_gb is not None and self.cache is None:
@@ -350,7 +382,7 @@ class ExtractConfig(Settings):
                 settings + " and {outputs} are both set; set it in each output instead"
             )
         check_names_differ(output_names(self.output_configs(), self.layers))
-        shared = {*OF_ALL_OUTPUTS} if self.outputs else {"word_split"}
+        shared = {*OF_ALL_OUTPUTS} if self.outputs else {"word_split", *SPAN_SETTINGS}
         for name in idle_settings(dict(self)) & self.model_fields_set & shared:
             raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
         return self

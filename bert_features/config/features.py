@@ -97,9 +97,19 @@ class OutputSpec(Feature):
     Attributes:
       states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
       calibration: what `ranges` come from: a number of texts, or a path; None for the default.
-      modules: what is done to each pooled vector before it is cut to D, scaled and cast.
+      modules: what is done to each pooled vector before it is cut to D, scaled and cast; of a
+        look-up of terms the table.
+      max_units: the most units of a text, where these are not its tokens or words; else 0.
+      min_weight: the least weight of a term.
     """
 
     states: tuple[int, ...] = field(kw_only=True)
     calibration: str | None = field(default=None, kw_only=True)
     modules: tuple[Module, ...] = field(default=(), kw_only=True)
+    max_units: int = field(default=0, kw_only=True)
+    min_weight: float = field(default=0.0, kw_only=True)
+
+    @property
+    def device_width(self) -> int:
+        """Values of a vector on the device: D, or of the units of a row ids, values and a count."""
+        return 2 * self.max_units + 1 if self.max_units else self.width

@@ -21,6 +21,7 @@ LineBytes = Annotated[int, Field(ge=1, le=LARGEST_LINE_BYTES)]
 # The settings that name a field of a table.
 FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
 _LINES = ("max_line_bytes",)
+_RECORDS = (*FIELD_NAMES, "span_field")
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,15 @@ class FormatRow:
 
 _COMMA = (*FIELD_NAMES, "delimiter", "quoting", *_LINES)
 _TAB = (*FIELD_NAMES, "quoting", *_LINES)
-_CONLL = ("id_field", "conll_column", *_LINES)
+_CONLL = ("id_field", "conll_column", "span_field", *_LINES)
 FORMATS: dict[FormatName, FormatRow] = {
     "text": FormatRow("text", (), _LINES, can_be_cut=True),
     "words": FormatRow("text", (), _LINES, can_be_cut=True),
-    "jsonl": FormatRow("jsonl", (".jsonl", ".ndjson"), (*FIELD_NAMES, *_LINES), can_be_cut=True),
-    "json": FormatRow("jsonl", (".json",), (*FIELD_NAMES, *_LINES)),
+    "jsonl": FormatRow("jsonl", (".jsonl", ".ndjson"), (*_RECORDS, *_LINES), can_be_cut=True),
+    "json": FormatRow("jsonl", (".json",), (*_RECORDS, *_LINES)),
     "csv": FormatRow("table", (".csv",), _COMMA, delimiters=(",", ";", "\t", "|"), quoting=True),
     "tsv": FormatRow("table", (".tsv",), _TAB, delimiters=("\t",)),
-    "parquet": FormatRow("parquet", (".parquet",), FIELD_NAMES, can_be_cut=True),
+    "parquet": FormatRow("parquet", (".parquet",), _RECORDS, can_be_cut=True),
     "conll": FormatRow("conll", (".conll",), _CONLL),
     "conllu": FormatRow("conll", (".conllu",), _CONLL, column=2),
 }
@@ -111,6 +112,14 @@ class InputFormat(Settings):
     )
     tokens_field: str | None = setting(
         None, "Column or JSON field of lists of words; by default `tokens`.", INPUT
+    )
+    span_field: str | None = setting(
+        None,
+        "Column or JSON field of the spans of each text, for level span: a list of [begin, end], "
+        "[begin, end, label] or [begin, end, label, type_id], in characters of the text. In CoNLL "
+        "the number of the column of B-I-O tags, from 1.",
+        INPUT,
+        min_length=1,
     )
     conll_column: Positive | None = setting(
         None, "Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.", INPUT

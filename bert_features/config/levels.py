@@ -1,7 +1,7 @@
 """Levels: what each vector of a feature represents. Everything that differs by level reads a row.
 
-A *unit* is what a text is cut into: its tokens, its words, or the whole sequence, which is one. A
-level has a vector for each unit, or for each pair of units.
+A *unit* is what a text is cut into: its tokens, its words, spans of it that the user names, or the
+whole sequence, which is one. A level has a vector for each unit, or for each pair of units.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class LevelRow:
     """One level.
 
     Attributes:
-      unit: `token`, `word` or `sequence`.
+      unit: `token`, `word`, `span` or `sequence`.
       axes: number of axes of a text's features that count units: 0 for a sequence, 2 for pairs.
       splits: name of the column that says where the vectors of each text begin and end; empty for
         a sequence, which has one.
@@ -24,6 +24,10 @@ class LevelRow:
       fields: name of the field of each of these columns in JSON; a column without one is left out.
       pieces: columns of pieces of the vocabulary, each with the column of their ids, which alone is
         there until results are finished.
+      is_text: whether a unit is a text of any length: its vector may be put together from several
+        windows, and a query for it is a whole text.
+      names: the column that names the units in an answer of the service, where a feature of one
+        value is an object of these names; empty for lists.
     """
 
     unit: str
@@ -33,6 +37,8 @@ class LevelRow:
     columns: dict[str, str] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
     pieces: dict[str, str] = field(default_factory=dict)
+    is_text: bool = False
+    names: str = ""
 
     def count(self, units: Any) -> Any:
         """Number of vectors of a text with `units` units; a number or an array of numbers."""
@@ -73,7 +79,41 @@ LEVELS: dict[str, LevelRow] = {
             "word_num_pieces": "num_pieces",
         },
     ),
-    "sequence": LevelRow("sequence", 0, "", "sequence"),
+    "span": LevelRow(
+        "span",
+        1,
+        "span_splits",
+        "spans",
+        {
+            "spans": TEXT,
+            "span_begins": "int32",
+            "span_ends": "int32",
+            "span_type_ids": "int32",
+            "span_num_pieces": "int32",
+            "span_labels": TEXT,
+        },
+        {
+            "spans": "span",
+            "span_begins": "begin",
+            "span_ends": "end",
+            "span_type_ids": "type_id",
+            "span_num_pieces": "num_pieces",
+            "span_labels": "label",
+        },
+        is_text=True,
+    ),
+    "sequence": LevelRow("sequence", 0, "", "sequence", is_text=True),
+    # The pieces of the vocabulary that have a weight for a text, the heaviest first.
+    "term": LevelRow(
+        "term",
+        1,
+        "term_splits",
+        "terms",
+        {"terms": TEXT, "term_ids": "int32"},
+        {"terms": "term", "term_ids": "id"},
+        {"terms": "term_ids"},
+        names="terms",
+    ),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),
     "word_pair": LevelRow("word", 2, "word_pair_splits", "word_pairs"),

@@ -15,6 +15,7 @@ from bert_features.config.features import OutputSpec as OutputSpec
 from bert_features.config.kinds import KINDS
 from bert_features.config.kinds.base import Context
 from bert_features.config.layers import DEFAULT_LAYERS, Layers, expand_all, parse_layers
+from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import OutputConfig, check_names_differ, resolve_auto
 from bert_features.config.poolings import AutoPooling, DenseModule, pooling_parts
 from bert_features.errors import ConfigError
@@ -22,6 +23,7 @@ from bert_features.errors import ConfigError
 _F = TypeVar("_F", bound=Feature)
 
 _MAX_ATTENTION_BYTES = 512 << 20  # of the attention of a batch, on each device
+_UNCUT = 1 << 20  # values: wider than any vector
 
 
 def plan_outputs(
@@ -57,7 +59,9 @@ def plan_outputs(
     specs = tuple(
         spec
         for output, modules in (resolve_auto(output, auto) for output in outputs)
-        for spec in KINDS[output.kind].specs(output, Context(config, entries, dtype, modules))
+        for spec in KINDS[output.kind].specs(
+            output, Context(config, entries, dtype, modules, auto.sparse if auto else None)
+        )
     )
     check_names_differ([spec.name for spec in specs])
     return specs
@@ -110,6 +114,11 @@ def has_words(outputs: Sequence[Feature]) -> bool:
     return any(output.unit == "word" for output in outputs)
 
 
+def has_spans(outputs: Sequence[Feature]) -> bool:
+    """Whether an output needs spans of the texts."""
+    return any(output.unit == "span" for output in outputs)
+
+
 def check_special_ids(outputs: Sequence[OutputSpec], special_ids: Sequence[int]) -> None:
     """Raises ConfigError if an output leaves out [CLS] and [SEP], and their ids are unknown."""
     for output in outputs:
@@ -142,14 +151,23 @@ def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
     """The outputs as the device step computes them.
 
-    If long texts are computed in windows, the vectors of a sequence are averaged over its windows,
-    and scaled and cast only after that, on the host.
+    If long texts are computed in windows, the vectors of a sequence or a span are put together from
+    its windows, and cut, scaled and cast only after that, on the host.
     """
     # int8 and binary are made on the host, where NaN and infinity are counted before.
     outputs = as_floats(outputs)
     if not in_windows:
         return outputs
+    for output in outputs:
+        KINDS[output.kind].check_windows(output)
     return tuple(
-        replace(output, normalize=False, dtype="float32") if output.level == "sequence" else output
+        replace(output, normalize=False, dtype="float32", width=_width_in_windows(output))
+        if LEVELS[output.level].is_text
+        else output
         for output in outputs
     )
+
+
+def _width_in_windows(output: OutputSpec) -> int:
+    """Of a span both ends are needed whole, which may lie in different windows."""
+    return output.width if output.is_sequence else _UNCUT

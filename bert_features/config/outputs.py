@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from bert_features.config.features import SMALL_DTYPES, OutputDtype
-from bert_features.config.kinds import KINDS, Kind, check_kind, unused
+from bert_features.config.kinds import KINDS, SPAN_SETTINGS, Kind, check_kind, unused
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.kinds.masked_lm import DEFAULT_TOP_K
+from bert_features.config.kinds.sparse import DEFAULT_TOP_K as DEFAULT_TERMS
 from bert_features.config.layers import ALL, LAYERS_ALLOWED, LayersSetting, check_weights
 from bert_features.config.poolings import (
     AUTO_POOLING,
@@ -33,6 +34,7 @@ from bert_features.errors import BertFeaturesError, ConfigError
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
+NonNegative32 = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
 # A number of texts, or a path.
 Calibration = Annotated[
     str,
@@ -53,8 +55,9 @@ class OutputConfig(Settings):
     kind: Kind = setting(
         "layers",
         "What the output is: layers; attention, from each token or word to each other; or, by the "
-        "masked-LM head, masked_lm, the likeliest pieces at each token, or score, the "
-        "log-probability of each token or the surprisal of each word.",
+        "masked-LM head, masked_lm, the likeliest pieces at each token; score, the "
+        "log-probability of each token or the surprisal of each word; or sparse, the weights of "
+        "the terms of each text (SPLADE).",
         OUTPUTS,
     )
     heads: HeadsSetting | None = setting(
@@ -66,7 +69,13 @@ class OutputConfig(Settings):
         allowed="a list of integers from 0, or 'all', 'mean' or 'max'",
     )
     top_k: Positive | None = setting(
-        None, f"Pieces of each token, for kind masked_lm; by default {DEFAULT_TOP_K}.", OUTPUTS
+        None,
+        f"Pieces of each token, for kind masked_lm, by default {DEFAULT_TOP_K}; or the most terms "
+        f"of each text, for kind sparse, by default {DEFAULT_TERMS}.",
+        OUTPUTS,
+    )
+    min_weight: NonNegative32 | None = setting(
+        None, "Least weight of a term, for kind sparse; lighter ones are left out.", OUTPUTS
     )
     layers: LayersSetting | None = setting(
         None,
@@ -86,18 +95,20 @@ class OutputConfig(Settings):
     )
     level: Level = setting(
         "token",
-        "What each vector represents: a token, a word or the whole sequence.",
+        "What each vector represents: a token, a word, a span of the text or the whole sequence.",
         OUTPUTS,
         common=True,
     )
     pooling: str | None = setting(
         None,
-        "How token vectors become the vector of a word or of the sequence; auto takes the sequence "
-        "pooling that the checkpoint was trained with.",
+        "How token vectors become the vector of a word, a span or the sequence; auto takes the "
+        "sequence pooling that the checkpoint was trained with.",
         OUTPUTS,
         common=True,
-        usage=f"With --level word: {', '.join(POOLINGS['word'])}. With --level sequence: "
-        f"{', '.join(POOLINGS['sequence'])}.",
+        usage=" ".join(
+            f"With --level {level}: {', '.join(POOLINGS[level])}."
+            for level in ("word", "span", "sequence")
+        ),
     )
     special_tokens: bool = setting(
         True, "Include [CLS] and [SEP] when a sequence is pooled.", OUTPUTS
@@ -153,7 +164,7 @@ class OutputConfig(Settings):
 # The settings of the single output of a run without named ones.
 SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
 # The settings of the run for outputs without their own.
-OF_ALL_OUTPUTS = ("layers", "dtype", "word_split")
+OF_ALL_OUTPUTS = ("layers", "dtype", "word_split", *SPAN_SETTINGS)
 
 
 def idle_settings(values: Mapping[str, Any]) -> set[str]:
@@ -237,7 +248,7 @@ def check_names_differ(names: Sequence[str], error: type[BertFeaturesError] = Co
 
 def uses_auto_pooling(outputs: Sequence[OutputConfig]) -> bool:
     """Whether an output leaves its pooling to the checkpoint."""
-    return any(output.pooling == AUTO_POOLING for output in outputs)
+    return any(o.pooling == AUTO_POOLING or KINDS[o.kind].follows_checkpoint for o in outputs)
 
 
 def resolve_auto(

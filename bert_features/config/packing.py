@@ -13,3 +13,7 @@ TEXT_NUMBERS = "text_numbers"
 POSITION_IDS = "position_ids"
 # Another part, int32 [B, S], for scores: the id of the masked piece that is scored, else -1.
 TARGET_IDS = "target_ids"
+# Further parts, int32 [B, S], for spans: the first token of the k-th span of a row, and one past
+# its last, as places in the row, or -1 for none. The spans of a text in a packed row begin at the
+# place where its tokens do.
+SPAN_BOUNDS = ("span_begins", "span_ends")

@@ -8,11 +8,12 @@ from bert_features.config.bert_config import HiddenAct
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 
-Level = Literal["token", "word", "sequence"]
+Level = Literal["token", "word", "span", "sequence"]
 # Poolings of each level; the first is the default.
 POOLINGS: dict[Level, tuple[str, ...]] = {
     "token": ("none",),
     "word": ("mean", "first", "last", "first_last", "sum", "max"),
+    "span": ("mean", "max", "first", "last", "first_last"),
     "sequence": ("mean", "cls", "pooler", "max", "mean_max", "first", "last", "sqrt_len_mean"),
 }
 # The pooling of a sequence that the checkpoint asks for; see `AutoPooling`.
@@ -86,6 +87,24 @@ class DenseModule:
 Module = DenseModule | Literal["normalize"] | int
 
 
+LOOKUP = "lookup"
+
+
+@dataclass(frozen=True)
+class SparsePooling:
+    """How a checkpoint makes sparse vectors.
+
+    Attributes:
+      pooling: a pooling of kind `sparse`.
+      top_k: number of terms that it keeps, where the output does not say; None for all.
+      table: the weights of queries that are a look-up, [V, 1]; None without them.
+    """
+
+    pooling: str = "max"
+    top_k: int | None = None
+    table: DenseModule | None = None
+
+
 @dataclass(frozen=True)  # pydantic's: it also takes what `asdict` gives
 class AutoPooling:
     """What pooling `auto` means for a checkpoint.
@@ -96,12 +115,14 @@ class AutoPooling:
       modules: what it does to the pooled vector before that.
       dim: number of values that it keeps, after scaling, where the output does not say; None for
         all.
+      sparse: how it makes sparse vectors; None if it does not say.
     """
 
     pooling: str = "mean"
     normalize: bool = False
     modules: tuple[Module, ...] = ()
     dim: int | None = None
+    sparse: SparsePooling | None = None
 
 
 # Poolings that put two vectors side by side.

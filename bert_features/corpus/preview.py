@@ -132,9 +132,15 @@ class Plan(Counts):
     def output_bytes(self, format: str) -> int:
         """Size of the features in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
-        vectors |= self.output_pairs
+        vectors |= {"span": self.spans, **self.output_pairs}
         sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
-        return int(sum(vectors[o.level] * o.stored_width * sizes[o.dtype] for o in self.outputs))
+        total = 0.0
+        for output in self.outputs:
+            units = vectors.get(output.level, self.examples * output.max_units)
+            # The ids of units of an output's own belong to it.
+            ids = LEVELS[output.level].pieces if output.max_units else ()
+            total += units * (output.stored_width * sizes[output.dtype] + len(ids) * sizes["int32"])
+        return int(total)
 
     def suggest_buckets(self, max_buckets: int = 8) -> tuple[int, ...]:
         """The lengths, few enough to compile each, with the least padding."""

@@ -4,15 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from keras import ops
+
 from bert_features.config.features import OutputSpec
+from bert_features.config.output_specs import dense_modules
 from bert_features.config.packing import TARGET_IDS
+from bert_features.config.poolings import LOOKUP
 from bert_features.encoder.attention.output import show_attention
 from bert_features.encoder.pooling import compute_outputs
+from bert_features.encoder.terms import Pooled
 from bert_features.encoder.types import Tensor
 
 Predictions = dict[str, Tensor]
-# The masked-LM head: called with K, or None and ids of targets, see `MaskedLMHead.call`.
-Head = Callable[[int | None, Tensor | None], tuple[Tensor, ...]]
+# The masked-LM head: called with K, or None and ids of targets, or K, None and how logits are
+# pooled; see `MaskedLMHead.call`.
+Head = Callable[..., tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,20 @@ def _score(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
     return {output.name: values for output in outputs}
 
 
+def _sparse(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
+    (output,) = outputs  # a run has one
+    ids, mask = (encoded.batch[name] for name in ("input_word_ids", "input_mask"))
+    if output.pooling == LOOKUP:
+        (table,) = (encoded.dense[name] for each in dense_modules(outputs) for name in each.shapes)
+        weights = ops.take(table, ids, axis=0)
+        for special in encoded.special_ids:
+            mask = ops.where(ids == special, 0, mask)
+        return {output.name: weights * ops.cast(ops.expand_dims(mask, -1), weights.dtype)}
+    assert encoded.head is not None
+    pooled = Pooled(mask, output.pooling, output.min_weight)
+    return {output.name: encoded.head(output.max_units, None, pooled)[0]}
+
+
 # Name of a kind -> the function that computes all outputs of the kind: name -> tensor, shaped as
 # `DeviceStep.step` says.
 COMPUTE: dict[str, Callable[[Encoded, Sequence[OutputSpec]], Predictions]] = {
@@ -69,4 +89,5 @@ COMPUTE: dict[str, Callable[[Encoded, Sequence[OutputSpec]], Predictions]] = {
     "attention": _attention,
     "masked_lm": _masked_lm,
     "score": _score,
+    "sparse": _sparse,
 }

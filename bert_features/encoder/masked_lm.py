@@ -10,15 +10,14 @@ Shape legend: `B` batch, `S` sequence, `H` hidden_size, `E` width of the embeddi
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops
 
 from bert_features.config.bert_config import BertConfig
+from bert_features.encoder.in_parts import MOST_LOGITS, in_parts
 from bert_features.encoder.parts import Dense, LayerNorm, Part, Table
+from bert_features.encoder.terms import Pooled, heaviest
 from bert_features.encoder.types import Tensor
 
-# At most this many logits are held at once: 128 MiB.
-_MOST_LOGITS = 1 << 25
 # Their heads have this form whatever the config says.
 _GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert", "mpnet", "gte")
 
@@ -46,9 +45,15 @@ class MaskedLMHead(Part):
         ]
 
     def call(
-        self, states: Tensor, words: Tensor, top_k: int | None, target_ids: Tensor | None
+        self,
+        states: Tensor,
+        words: Tensor,
+        top_k: int | None,
+        target_ids: Tensor | None,
+        pooled: Pooled | None = None,
     ) -> tuple[Tensor, ...]:
-        """The likeliest pieces of each position, or the log-probability of one piece of each row.
+        """The likeliest pieces of each position, the log-probability of one piece of each row, or
+        the heaviest pieces of each row.
 
         Args:
           states: [B, S, H], the last layer.
@@ -56,12 +61,17 @@ class MaskedLMHead(Part):
           top_k: K.
           target_ids: instead of `top_k`: int32 [B, S], the id of the wanted piece at its position,
             -1 at all other positions of its row.
+          pooled: how the logits of each row are pooled; see `encoder.terms`.
 
         Returns:
           int32 ids and float32 log-probabilities [B, S, K], the likeliest first; or float32
-          [B, S, 1], the log-probability where there is a target, else 0.
+          [B, S, 1], the log-probability where there is a target, else 0; or what `heaviest` gives.
         """
         *rows, size = ops.shape(states)
+        if pooled is not None and top_k is not None:
+            hidden = self._hidden(ops.reshape(states, (-1, size)))
+            hidden = ops.reshape(hidden, (*rows, hidden.shape[-1]))
+            return (heaviest(hidden, *self._output(words), top_k, pooled),)
         if target_ids is None:
 
             def top(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,44 +97,25 @@ class MaskedLMHead(Part):
 
         All logits at once would take more memory than all else: V is 40 times H.
         """
-        hidden = ops.cast(self.norm(self.transform(states)), "float32")
-        # In float32 for any precision: bfloat16 would round a logit of 20 to the next eighth.
-        table = ops.transpose(ops.cast(words, "float32"))
-        bias = ops.cast(ops.convert_to_tensor(self.bias), "float32")
+        hidden, (table, bias) = self._hidden(states), self._output(words)
+        table = ops.transpose(table)
 
         def apply(rows: tuple[Tensor, ...]) -> Any:
             return function(ops.matmul(rows[0], table) + bias, *rows[1:])
 
-        count = ops.shape(states)[0]
-        parts = -(-count // max(_MOST_LOGITS // bias.shape[0], 1))
-        if isinstance(parts, int) and parts <= 1:
-            return apply((hidden, *others))
-        parts = parts if isinstance(parts, int) else ops.maximum(parts, 1)
-        size = -(-count // parts)
-        missing = parts * size - count
+        return in_parts(apply, max(MOST_LOGITS // bias.shape[0], 1), hidden, *others)
 
-        def cut(rows: Tensor) -> Tensor:
-            padding = ops.zeros((missing, rows.shape[-1]), rows.dtype)
-            rows_of = ops.concatenate([rows, padding], axis=0)
-            return ops.reshape(rows_of, (parts, size, rows.shape[-1]))
+    def _hidden(self, states: Tensor) -> Tensor:
+        """What logits are a product with, float32 [..., E]."""
+        return ops.cast(self.norm(self.transform(states)), "float32")
 
-        results = _one_by_one(apply, tuple(cut(rows) for rows in (hidden, *others)))
-        return tuple(ops.reshape(each, (-1, each.shape[-1]))[:count] for each in results)
+    def _output(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights of the product, [V, E] and [V]."""
+        # In float32 for any precision: bfloat16 would round a logit of 20 to the next eighth.
+        bias = ops.cast(ops.convert_to_tensor(self.bias), "float32")
+        return ops.cast(words, "float32"), bias
 
 
 def _total(logits: Tensor) -> Tensor:
     """What log-probabilities are smaller by: [N, V] -> [N, 1]."""
     return ops.logsumexp(logits, axis=-1, keepdims=True)
-
-
-def _one_by_one(function: Callable[[Any], Any], parts: tuple[Tensor, ...]) -> Any:
-    """The results of each part; one part is computed at a time."""
-    if keras.backend.backend() != "tensorflow":
-        return ops.map(function, parts)
-    import tensorflow as tf
-
-    specs = tuple(
-        tf.TensorSpec([None, each.shape[-1]], each.dtype)
-        for each in function(tuple(part[0] for part in parts))
-    )
-    return tf.map_fn(function, parts, fn_output_signature=specs, parallel_iterations=1)

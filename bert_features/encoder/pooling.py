@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import MAX_PACKED_TEXTS, TEXT_NUMBERS
+from bert_features.config.packing import MAX_PACKED_TEXTS, SPAN_BOUNDS, TEXT_NUMBERS
 from bert_features.config.poolings import Module, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
@@ -23,6 +23,7 @@ from bert_features.encoder.types import Tensor
 _MIN_NORM = 1e-12
 # Smaller than any state of an encoder, whose layer norm bounds it by sqrt(H) * |gamma| + |beta|.
 _LOWEST = -1e9
+_LONGEST_ROW = 1 << 15  # tokens, where a graph takes rows of any length
 
 
 def compute_outputs(
@@ -39,7 +40,8 @@ def compute_outputs(
         of [B, S, H], and `pooled_output` [B, H] or [B, M, H] if an output uses the pooler.
       batch: `input_word_ids`, `input_mask` int32 [B, S]; and, for outputs of level `word`,
         `word_indices` int32 [B, S]: the number of each token's word in its row, from 0, or -1 for
-        tokens that belong to no word. And `text_numbers` of packed rows, see `config.packing`.
+        tokens that belong to no word; SPAN_BOUNDS for `span`; and `text_numbers` of packed rows,
+        see `config.packing`.
       outputs: what is wanted.
       special_ids: the ids of [CLS] and [SEP], which no text contains.
       weights: those of `DenseModule`, float32 by canonical name, if an output has one.
@@ -206,6 +208,73 @@ _WORD_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+# Tokens into spans, which may overlap. As of words, a product with ones and zeros, [B, S, S].
+
+
+def _pool_spans(
+    vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
+) -> Tensor:
+    del special_ids  # they belong to no span
+    begins, ends = (batch[name] for name in SPAN_BOUNDS)
+    return _SPAN_POOLERS[output.pooling](vectors, begins, ends)
+
+
+def _span_mean(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+    tokens = ops.arange(ops.shape(begins)[1], dtype="int32")
+    inside = ops.logical_and(tokens >= begins[:, :, None], tokens < ends[:, :, None])
+    weights = ops.cast(inside, "float32")
+    return ops.matmul(weights, vectors) / ops.maximum(ops.sum(weights, -1, keepdims=True), 1.0)
+
+
+def _tokens_at(vectors: Tensor, places: Tensor) -> Tensor:
+    """The tokens at places int32 [B, K] of the rows, [B, K, D]; zeros where there is no token."""
+    if chosen_forms().on_cpu:  # no gather on TPUs, see `_at_edges`
+        batch, length, width = ops.shape(vectors)
+        flat = ops.arange(batch, dtype="int32")[:, None] * length + ops.maximum(places, 0)
+        taken = ops.take(ops.reshape(vectors, (-1, width)), flat, axis=0)
+        return ops.where(places[:, :, None] >= 0, taken, 0.0)
+    tokens = ops.arange(ops.shape(vectors)[1], dtype="int32")
+    return ops.matmul(ops.cast(places[:, :, None] == tokens, "float32"), vectors)
+
+
+def _span_first(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+    return _tokens_at(vectors, begins)
+
+
+def _span_last(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+    return _tokens_at(vectors, ends - 1)
+
+
+def _span_first_last(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+    parts = [_tokens_at(vectors, places) for places in (begins, ends - 1)]
+    return ops.concatenate(parts, axis=-1)
+
+
+def _span_max(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+    """The maximum of two runs of 1, 2, 4, … tokens, which overlap and cover the span."""
+    lengths, reach, most = ends - begins, 1, vectors.shape[1] or _LONGEST_ROW
+    highest = vectors  # of `reach` tokens from each on
+    result = ops.zeros_like(vectors)
+    while True:
+        own = ops.logical_and(lengths >= reach, lengths < 2 * reach)
+        runs = (ops.where(own, places, -1) for places in (begins, ends - reach))
+        result = result + ops.maximum(*(_tokens_at(highest, places) for places in runs))
+        if 2 * reach > most:
+            return result
+        later = ops.maximum(highest[:, :-reach], highest[:, reach:])
+        highest = ops.concatenate([later, highest[:, -reach:]], axis=1)
+        reach *= 2
+
+
+_SPAN_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "mean": _span_mean,
+    "max": _span_max,
+    "first": _span_first,
+    "last": _span_last,
+    "first_last": _span_first_last,
+}
+
+
 # Tokens into one vector of the sequence.
 
 
@@ -301,5 +370,6 @@ _SEQUENCE_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] 
 _POOLERS: dict[str, Callable[[Tensor, Mapping[str, Tensor], OutputSpec, Sequence[int]], Tensor]] = {
     "token": lambda vectors, batch, output, special_ids: vectors,
     "word": _pool_words,
+    "span": _pool_spans,
     "sequence": _pool_sequence,
 }

@@ -13,8 +13,14 @@ import numpy as np
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import KINDS, masks_rows, needs
-from bert_features.config.output_specs import blocks_needed, dense_modules, has_words, needs_pooler
-from bert_features.config.packing import POSITION_IDS, TARGET_IDS, TEXT_NUMBERS
+from bert_features.config.output_specs import (
+    blocks_needed,
+    dense_modules,
+    has_spans,
+    has_words,
+    needs_pooler,
+)
+from bert_features.config.packing import POSITION_IDS, SPAN_BOUNDS, TARGET_IDS, TEXT_NUMBERS
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.kinds import COMPUTE, Encoded, Head, Predictions
 from bert_features.encoder.masked_lm import MaskedLMHead
@@ -28,7 +34,7 @@ Precision = Literal["float32", "bfloat16"]  # names of Keras dtype policies
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 WORD_INDICES = "word_indices"  # a further input, for outputs of level `word`
 
-_NOT_OF_ENCODER = (WORD_INDICES, TARGET_IDS)
+_NOT_OF_ENCODER = (WORD_INDICES, *SPAN_BOUNDS, TARGET_IDS)
 
 
 def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple[str, ...]:
@@ -36,7 +42,8 @@ def input_names(outputs: Sequence[OutputSpec], *, packed: bool = False) -> tuple
     names = (*MODEL_INPUTS, TEXT_NUMBERS, POSITION_IDS) if packed else MODEL_INPUTS
     if masks_rows(outputs):
         return (*names, TARGET_IDS)
-    return (*names, WORD_INDICES) if has_words(outputs) else names
+    words = (WORD_INDICES,) if has_words(outputs) else ()
+    return (*names, *words, *(SPAN_BOUNDS if has_spans(outputs) else ()))
 
 
 class DeviceStep:
@@ -122,8 +129,9 @@ class DeviceStep:
           batch: `inputs`, int32 [B, S] each, see `BertEncoder.call` and `pooling.compute_outputs`.
 
         Returns:
-          Output name -> [B, S, D] for tokens and words, [B, D] for the sequence; of packed rows
-          [B, MAX_PACKED_TEXTS, D], where a row has its texts in order. For pairs [B, D, S, S].
+          Output name -> [B, S, D] for tokens, words and spans, [B, D] for the sequence; of packed
+          rows [B, MAX_PACKED_TEXTS, D], where a row has its texts in order. For pairs [B, D, S, S];
+          for terms what `encoder.terms.heaviest` gives, or [B, S, 1], the weights of the tokens.
         """
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         dense = dict(zip(self._dense, weights, strict=False))
@@ -153,10 +161,10 @@ class DeviceStep:
         own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
 
-        def call(top_k: int | None, target_ids: Tensor | None) -> tuple[Tensor, ...]:
+        def call(*arguments: Any) -> tuple[Tensor, ...]:
             with products_traced_in(self._precision):
                 results, _ = head.stateless_call(
-                    own, [], states["sequence_output"], table, top_k, target_ids
+                    own, [], states["sequence_output"], table, *arguments
                 )
             return tuple(results)
 

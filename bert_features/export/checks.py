@@ -265,9 +265,10 @@ def _check_outputs(wanted: Wanted, checkpoint: Checkpoint) -> tuple[OutputSpec, 
     check_floats((output.dtype for output in specs), "an export")
     check_kinds(specs, "an export")
     for output in specs:
-        if output.level == "word":
+        if output.level in ("word", "span"):
             raise ConfigError(
-                f"output '{output.name}' has level 'word', and a SavedModel cannot find words; "
+                f"output '{output.name}' has level '{output.level}', and a SavedModel cannot find "
+                f"{output.level}s; "
                 "allowed levels: 'token', 'sequence'"
             )
         if output.name in RESERVED_NAMES[signature]:

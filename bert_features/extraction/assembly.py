@@ -9,7 +9,7 @@ Shape legend: `N` examples of the pool, `R` their rows, `T` tokens that the rows
 `P` pairs of tokens or words of the examples.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,10 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_words
 from bert_features.config.packing import TARGET_IDS
-from bert_features.extraction.counts import Counts, find_non_finite
+from bert_features.extraction.counts import CUT, SPAN_COUNTS, Counts, find_non_finite
 from bert_features.extraction.kinds import Placed, assembly_of
 from bert_features.extraction.memory import Memory
+from bert_features.extraction.spans import texts_of_spans
 from bert_features.formats.columns import text_array
 from bert_features.formats.records import SPANS, FeatureBatch, Rows, splits_of
 from bert_features.monitor.stages import StageClock
@@ -62,6 +63,10 @@ class PoolResults:
         self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
         self._own = columns.get("own_ends", self._lengths) - self._own_starts
         self._places = np.cumsum(self._own) - self._own  # of each row among the T tokens
+        # Vectors that stand side by side in a row: the first one of each row, and their number.
+        self._runs = {"token": (self._own_starts, self._own)}
+        if pool.spans is not None:
+            self._runs["part"] = (np.zeros_like(self._lengths), pool.spans.row_parts)
         examples = columns["unique_ids"] - columns["unique_ids"][0]
         self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
         self._values: dict[str, np.ndarray] = {}
@@ -95,8 +100,8 @@ class PoolResults:
             if level == "sequence":
                 vectors = self._array(output, values, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
-            elif level == "token":
-                self._add_tokens(members, values, output)
+            elif level in self._runs:
+                self._add_runs(members, values, output, *self._runs[level])
             else:
                 self._add_words(members, values, output)
         self._missing -= len(members.rows)
@@ -108,13 +113,20 @@ class PoolResults:
             self._values[output.name] = self._memory.empty((count, width), values.dtype)
         return self._values[output.name]
 
-    def _add_tokens(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        array = self._array(output, flat, int(self._own.sum()))
+    def _add_runs(
+        self,
+        members: Members,
+        flat: np.ndarray,
+        output: OutputSpec,
+        starts: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:
+        array = self._array(output, flat, int(counts.sum()))
         rows = members.rows
-        own = self._own[rows]
+        own, ends = counts[rows], np.cumsum(counts)[rows]
         # A slice for each row is copied once, five times as fast as token by token through indices.
         # NumPy gives up the interpreter's lock for it, so that the writer continues meanwhile.
-        begins, places = members.places + self._own_starts[rows], self._places[rows]
+        begins, places = members.places + starts[rows], ends - own
         bounds = zip(begins.tolist(), places.tolist(), own.tolist(), strict=True)
         for begin, place, length in bounds:
             array[place : place + length] = flat[begin : begin + length]
@@ -161,7 +173,7 @@ class PoolResults:
             spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
             texts = words_of(examples, spans, table.row_splits)
             levels["word"] = Rows(table.row_splits, {"words": texts, **spans})
-        batch = FeatureBatch(ids_of(examples), levels=levels)
+        batch, counts = FeatureBatch(ids_of(examples), levels=levels), dict[str, np.ndarray]()
         for output in self._outputs:
             values = self._values[output.name]
             if output.is_sequence:
@@ -169,17 +181,20 @@ class PoolResults:
                 continue
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
-            elif (finish := assembly_of(output).finish) is not None:
+            elif (finish := (assembly := assembly_of(output)).finish) is not None:
                 begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
                 tokens = expand_ranges(begins, self._own)
-                placed = Placed(self._pool, values, tokens, splits, self._first_rows)
+                first, several = self._first_rows, self._in_windows
+                placed = Placed(self._pool, values, tokens, splits, first, several)
                 made = finish(output, placed)
+                if output.max_units:
+                    counts[CUT] = assembly.cut(output, placed)
                 if isinstance(made, Rows):
                     levels.setdefault(output.level, made)
                     made = made.features[output.name]
                 values = made
             levels[output.level].features[output.name] = values
-        return replace(batch, counts=self._counts(batch, ids == unknown_id))
+        return replace(batch, counts=self._counts(batch, ids == unknown_id) | counts)
 
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
@@ -198,7 +213,7 @@ class PoolResults:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
         first, table = self._first_rows, self._pool.words
         splits = batch.levels["token"].splits
-        none = np.zeros(len(batch), np.int64)
+        none, spans = np.zeros(len(batch), np.int64), self._pool.spans
         return {
             "tokens_kept": np.diff(splits) - self._specials()[first],
             "tokens_lost": self._pool.columns["tokens_lost"][first],
@@ -206,8 +221,9 @@ class PoolResults:
             "tokens_unknown": count_by_row(unknown, splits),
             "non_finite": self._non_finite(batch),
             "tokens": np.add.reduceat(self._lengths, first),
-            **dict.fromkeys(("words", "words_vanished", "words_lost"), none),
+            **dict.fromkeys(("words", "words_vanished", "words_lost", *SPAN_COUNTS), none),
             **({} if table is None else table.counts()),
+            **({} if spans is None else spans.counts()),
         }
 
     def _non_finite(self, batch: FeatureBatch) -> np.ndarray:
@@ -347,3 +363,11 @@ def words_of(
         rows = slice(bounds[i], bounds[i + 1])
         words += word_strings(example, *(values[rows] for values in places))
     return text_array(words)
+
+
+# Level -> the columns of text of its units, which a cache does not hold: from N examples, the other
+# columns and the splits of the units, int64 [N + 1].
+UNIT_TEXTS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
+    "word": lambda *units: {"words": words_of(*units)},
+    "span": texts_of_spans,
+}

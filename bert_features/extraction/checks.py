@@ -33,6 +33,7 @@ from bert_features.readers.contents import no_examples, sample_lines, warn_of_fo
 from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
+from bert_features.readers.sentences import SENTENCES, check_installed
 
 logger = logging.getLogger("bert_features")
 
@@ -49,6 +50,8 @@ def check_input_and_checkpoint(
     check_kinds(config)
     if config.max_seq_length is not None:
         check_lengths(config, config.max_seq_length)
+    if (config.spans or "").startswith(SENTENCES):
+        check_installed()
     firsts = [_first_examples(config, path) for path in input_paths]
     if firsts and all(examples == [] for examples in firsts):
         raise no_examples(str(input_paths[0]))
@@ -124,6 +127,13 @@ def check_kinds(config: ExtractConfig) -> None:
                 "{kind} '{own}' masks the texts, so no other output can come from the same pass; "
                 "make it the only output",
                 own=kind.name,
+            )
+        if kind.is_single and kinds.count(kind) > 1:
+            raise ConfigError.naming(
+                "{kind} '{own}' is there {count} times, and a run may have it once; leave the "
+                "others out",
+                own=kind.name,
+                count=kinds.count(kind),
             )
         if not kind.can_window and config.long_text == "window":
             raise ConfigError.naming(

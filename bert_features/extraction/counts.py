@@ -29,6 +29,8 @@ class ExampleCounts:
       words_vanished: words that cleaning left empty; their vectors are zero.
       words_lost: words that truncation cut off whole; their vectors are zero.
       tokens_unknown: the part of `tokens_kept` that is [UNK].
+      spans, spans_blank, spans_cut, spans_lost: number of its spans; and of these the ones of
+        blanks alone, cut short by truncation, and cut off whole. Blank and lost ones have zeros.
       non_finite: whether a value of its features is NaN or infinite.
     """
 
@@ -41,11 +43,20 @@ class ExampleCounts:
     words_lost: int = 0
     tokens_unknown: int = 0
     non_finite: bool = False
+    spans: int = 0
+    spans_blank: int = 0
+    spans_cut: int = 0
+    spans_lost: int = 0
 
 
 # The counts of a batch, `FeatureBatch.counts`: the numbers of `ExampleCounts`, and the real tokens
 # of the rows of each example, [CLS] and [SEP] included.
+CUT = "terms_cut"  # where an output has a most of units, those of each example beyond it
 COUNTS = (*(field.name for field in fields(ExampleCounts) if field.name != "unique_id"), "tokens")
+
+
+# The ones of spans, which older caches do not have.
+SPAN_COUNTS = ("spans", "spans_blank", "spans_cut", "spans_lost")
 
 
 def counts_by_example(batch: FeatureBatch) -> Iterator[ExampleCounts]:
@@ -69,6 +80,7 @@ class Counts:
       words: their words, if an output has words.
       words_vanished: words that cleaning left empty; their vectors are zero.
       words_lost: words that truncation cut off whole; their vectors are zero.
+      spans, spans_blank, spans_cut, spans_lost: their spans, see `ExampleCounts`.
       tokens_kept: pieces that stand in a row, each once, without [CLS] and [SEP]; of finished
         examples, like all that follow.
       tokens_unknown: the part of `tokens_kept` that is [UNK].
@@ -80,6 +92,8 @@ class Counts:
       values_clipped: the part of `values_int8` more than half a step outside the ranges.
       empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
         left empty.
+      terms_cut: terms of finished examples beyond the `top_k` heaviest; where texts are computed in
+        windows, at least so many.
     """
 
     examples: int = 0
@@ -100,6 +114,11 @@ class Counts:
     empty_examples: int = 0
     values_int8: int = 0
     values_clipped: int = 0
+    spans: int = 0
+    spans_blank: int = 0
+    spans_cut: int = 0
+    spans_lost: int = 0
+    terms_cut: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -155,8 +174,11 @@ class Counts:
         self.non_finite_examples += int(counts["non_finite"].sum())
         pieces = counts["tokens_kept"] + counts["tokens_lost"]
         self.empty_examples += len(pieces) - int(np.count_nonzero(pieces))
-        for name in ("tokens_kept", "tokens_unknown", "words", "words_vanished", "words_lost"):
+        words = ("words", "words_vanished", "words_lost")
+        for name in ("tokens_kept", "tokens_unknown", *words, *SPAN_COUNTS):
             setattr(self, name, getattr(self, name) + int(counts[name].sum()))
+        if CUT in counts:
+            self.terms_cut += int(counts[CUT].sum())
 
     def add_clipped(self, batch: FeatureBatch, features: Sequence[Feature]) -> None:
         """Adds the values that will be int8; the clipped ones also to the batch's `counts`."""

@@ -13,7 +13,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import needs
-from bert_features.config.output_specs import as_floats, dense_modules, needs_pooler
+from bert_features.config.output_specs import as_floats, dense_modules, has_spans, needs_pooler
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
@@ -26,6 +26,7 @@ from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.similarity import EncodesForSearch
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.formats.small_vectors import quantize
+from bert_features.formats.sparse import to_csr
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.interruption import heard, raise_if_interrupted
 from bert_features.monitor.stages import StageClock
@@ -149,6 +150,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         text_b_field: str | None = None,
         tokens_field: str | None = None,
         id_field: str | None = None,
+        spans: Sequence[Any] | None = None,
+        span_field: str | None = None,
     ) -> list[FeatureRecord]:
         """The features of texts in memory.
 
@@ -163,11 +166,14 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
           tokens_field: column of lists of words, instead of `text_field`.
           id_field: column of the ids; by default `id` if there is one.
+          spans: for outputs of level 'span' the spans of each text: a list of (begin, end), (begin,
+            end, label) or (begin, end, label, type_id), in characters, type_id 1 for a second text.
+          span_field: column of the spans of a table; by default as in the settings.
 
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
           ([CLS] and [SEP] included), their ids and their places if a feature has level 'token'; its
-          words and their places if a feature has level 'word'.
+          words and their places if a feature has level 'word'; and its spans in `units`.
 
         Raises:
           ConfigError: a shard is set, which is a share of a file; or a column is named, and `texts`
@@ -182,7 +188,10 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             text_b_field=text_b_field,
             tokens_field=tokens_field,
             id_field=id_field,
+            spans=spans,
+            span_field=span_field,
         )
+        self._check_spans(spans)
         examples = list(found)  # a wrong one is found before the rest
         batches = self._batches_in_memory(examples)
         records = [record for batch in batches for record in batch.records(self.outputs)]
@@ -198,6 +207,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         text_field: str | None = None,
         text_b_field: str | None = None,
         tokens_field: str | None = None,
+        spans: Sequence[Any] | None = None,
+        span_field: str | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
         show_progress: bool = False,
@@ -213,6 +224,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           text_field: column of the texts of a table, as in a call.
           text_b_field: column of the second texts of pairs.
           tokens_field: column of lists of words, instead of `text_field`.
+          spans: the spans of each text, as in a call; of a single text its own.
+          span_field: column of the spans of a table.
           prompt: a text to put before each text; an empty one for none.
           prompt_name: the name of one of the checkpoint's prompts, instead of `prompt`. By default
             the default prompt of the checkpoint, if an output has pooling `auto`, else none.
@@ -221,15 +234,17 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
         Returns:
           By the level of the output, in the order of the texts and in the dtype of the output:
-          `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
-          D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
-          single text its own array, [D], [S, D] or of attention [D, S, S].
+          `sequence`: [N, D]. `token` ([CLS] and [SEP] included), `word` and `span`: `Padded(values
+          [N, S, D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of
+          a single text its own array, [D], [S, D] or of attention [D, S, S]. Of kind `sparse` a
+          `scipy.sparse.csr_matrix` [N, V], also of a single text.
 
         Raises:
           ConfigError: there are several outputs and `output` is None, or there is none of that
             name; the prompt is unknown or does not fit the outputs; a shard is set; a keyword is
             unknown.
           InputError: `texts` contains something other than texts.
+          MissingExtraError: SciPy, which sparse vectors need, is not installed.
         """
         if unknown:
             raise ConfigError(
@@ -247,13 +262,22 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             text_b_field=text_b_field,
             tokens_field=tokens_field,
             with_ids=False,
+            spans=None if spans is None else [spans] if single else spans,
+            span_field=span_field,
         )
+        self._check_spans(spans)
         # A wrong one is found before anything is computed.
         examples = list(found) if isinstance(given, Sized) else found
         with progress_bar(examples, shown=show_progress) as progress:
             batches = self._batches_in_memory(examples, prompt, progress)
+            if wanted.max_units:
+                return to_csr(batches, wanted, self.checkpoint.config.vocab_size)
             count = len(examples) if isinstance(examples, list) else None
             return collect(batches, wanted, single=single, ragged=ragged, count=count)
+
+    def _check_spans(self, spans: Sequence[Any] | None) -> None:
+        if spans is not None and not has_spans(self.outputs):
+            raise ConfigError("spans is for outputs of level 'span', and this extractor has none")
 
     def _batches_in_memory(
         self,

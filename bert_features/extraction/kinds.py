@@ -12,6 +12,9 @@ import numpy as np
 from bert_features.batches.input_fn import Pool
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import TARGET_IDS
+from bert_features.config.poolings import LOOKUP
+from bert_features.extraction.spans import span_rows
+from bert_features.extraction.terms import cut_terms, terms_of_rows, terms_of_tokens
 from bert_features.formats.records import Rows
 
 
@@ -20,10 +23,11 @@ class Placed(NamedTuple):
 
     Attributes:
       pool: the pool.
-      values: [T, D] of tokens or [R, D] of the sequence.
+      values: [T, D] of tokens, [R, D] of the sequence or [O, D] of parts of spans.
       tokens: int64 [T], the tokens that rows own, as places in the columns of the pool.
       splits: int64 [N + 1], where the tokens of each example begin and end among these.
       first_rows: int64 [N], the first row of each example.
+      in_windows: whether an example may have several rows.
     """
 
     pool: Pool
@@ -31,6 +35,7 @@ class Placed(NamedTuple):
     tokens: np.ndarray
     splits: np.ndarray
     first_rows: np.ndarray
+    in_windows: bool
 
 
 class Assembly(NamedTuple):
@@ -38,20 +43,25 @@ class Assembly(NamedTuple):
 
     Attributes:
       level: the level whose rows the device computes, if it is not the level of the output:
-        `token` or `sequence`.
+        `token`, `sequence`, or `part`: the parts of spans.
       finish: makes the output from values of that level: its values [U, D], or where they come with
         units of their own, the rows of its level, which have the values as a feature of its name.
+      cut: the units of each example beyond the most that the output may have, int64 [N].
       counted: which values of the output there must be, bool [W]; None for all. Others are NaN.
     """
 
     level: str = ""
     finish: Callable[[OutputSpec, Placed], np.ndarray | Rows] | None = None
+    cut: Callable[[OutputSpec, Placed], np.ndarray] = lambda output, placed: np.zeros(
+        len(placed.first_rows), np.int64
+    )
     counted: Callable[[Pool], np.ndarray | None] = lambda pool: None
 
 
 def assembly_of(output: OutputSpec) -> Assembly:
     """How an output is put together."""
-    return _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
+    as_pooled = _KINDS.get((output.kind, output.level, output.pooling))
+    return as_pooled or _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
 
 
 def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
@@ -68,9 +78,31 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
     return sums.astype(np.float32)[:, None]
 
 
+def _spans(output: OutputSpec, placed: Placed) -> Rows:
+    """Spans from their parts."""
+    pool = placed.pool
+    assert pool.spans is not None  # the input_fn finds spans for such outputs
+    return span_rows(output, pool.spans, placed.values, pool.examples, in_windows=placed.in_windows)
+
+
 _AS_ITS_LEVEL = Assembly()
-_KINDS = {
+# By kind and level, and where that matters the pooling.
+_KINDS: dict[tuple[str, ...], Assembly] = {
+    ("layers", "span"): Assembly("part", _spans),
     ("score", "word"): Assembly(
-        "token", _surprisals, lambda pool: None if pool.words is None else pool.words.whole
+        "token",
+        _surprisals,
+        counted=lambda pool: None if pool.words is None else pool.words.whole,
+    ),
+    ("sparse", "term"): Assembly(
+        "sequence",
+        lambda output, placed: terms_of_rows(output, placed.values, placed.first_rows),
+        lambda output, placed: cut_terms(output, placed.values, placed.first_rows),
+    ),
+    ("sparse", "term", LOOKUP): Assembly(
+        "token",
+        lambda output, placed: terms_of_tokens(
+            output, placed.values, placed.pool.columns["values"][placed.tokens], placed.splits
+        ),
     ),
 }

@@ -1,6 +1,7 @@
 """The truncation ledger: a file that lists, for each example, what was kept and what was lost.
 
-JSON lines, one for each example in their order, with the fields of `ExampleCounts`.
+JSON lines, one for each example in their order, with the fields of `ExampleCounts`; the ones of
+spans are left out where they are 0.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from bert_features.extraction.counts import ExampleCounts
+from bert_features.extraction.counts import SPAN_COUNTS, ExampleCounts
 from bert_features.files import Staging, real_target, storage_errors
 
 
@@ -39,7 +40,8 @@ class Ledger:
 
     def __call__(self, example: ExampleCounts) -> None:
         """Adds one example."""
-        self._file.write(json.dumps(asdict(example), allow_nan=False).encode("ascii") + b"\n")
+        values = {n: v for n, v in asdict(example).items() if v or n not in SPAN_COUNTS}
+        self._file.write(json.dumps(values, allow_nan=False).encode("ascii") + b"\n")
         with self._errors():
             self._staging.raise_failure()
 

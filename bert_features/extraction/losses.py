@@ -45,6 +45,14 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
             f"{counts.values_int8:,}",
             100 * counts.values_clipped / counts.values_int8,
         )
+    if counts.terms_cut:
+        logger.warning(
+            "%s%s terms of %s texts were lighter than the top_k heaviest of their text and were "
+            "left out; to keep more, raise top_k; to leave light ones out, set min_weight",
+            "at least " if config.long_text == "window" else "",
+            f"{counts.terms_cut:,}",
+            f"{counts.examples:,}",
+        )
     if counts.non_finite_examples:
         logger.warning(
             "the features of %s of %s examples have NaN or infinite values; look for such values, "

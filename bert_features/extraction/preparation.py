@@ -27,6 +27,7 @@ from bert_features.config.kinds import masks_rows, needs
 from bert_features.config.output_specs import (
     attention_tokens,
     calibration_file,
+    has_spans,
     has_words,
     output_names,
     outputs_on_device,
@@ -40,6 +41,7 @@ from bert_features.formats.records import FeatureRecord
 from bert_features.machine.hardware import cores
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.sentences import SENTENCES, chunks_of, with_sentences
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 
@@ -156,11 +158,11 @@ class Preparation:
         for output in self.outputs:
             # Sequence vectors of windows wait for each other as float32.
             item_size = 4 if output.is_sequence else ITEM_SIZES[output.dtype]
-            size = output.width * item_size
+            size = output.device_width * item_size
             if output.is_paired:  # of each token, with every token of its row
                 size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
-            per_token += size // 2 if output.is_sequence else size
+            per_token += size // 2 if output.is_sequence or output.max_units else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_POOL_TOKENS)
         if self.packing and "buffer_mb" not in self._given.model_fields_set:
             params = self.batch_params()
@@ -234,6 +236,9 @@ class Preparation:
         Raises ConfigError as `Prompts.put_before`, and DeviceError as `check_process`.
         """
         check_process()
+        rule = self.config.spans or ""
+        if rule.startswith(SENTENCES) and has_spans(self.outputs):
+            examples = functools.partial(with_sentences, examples, rule)
         prompted = self.prompts.put_before(examples, prompt)
         return TextInputFn(
             prompted,
@@ -242,6 +247,8 @@ class Preparation:
             pool_tokens=self.pool_tokens,
             long_text=self.long_text,
             words=self.config.word_split if has_words(self.outputs) else None,
+            with_spans=has_spans(self.outputs),
+            chunks=chunks_of(self.config.spans),
             mask_id=self.mask_id,
             scores=masks_rows(self.outputs),
             stages=stages,
@@ -275,8 +282,8 @@ class Preparation:
         mask_id = self.tokenizer.frame.mask_id
         if mask_id is None:
             raise ConfigError.naming(
-                "{kind} 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
-                "{name} has neither",
+                "{kind} 'masked_lm', 'score' and 'sparse' need a vocabulary with [MASK] or "
+                "<mask>; that of {name} has neither",
                 name=self.checkpoint.name,
             )
         return mask_id

@@ -9,7 +9,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.pooling import auto_text_changes
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import uses_auto_pooling
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, InputError
 from bert_features.readers.input_example import InputExample
 
 Examples = Callable[[], Iterable[InputExample]]
@@ -122,9 +122,15 @@ def _prepare(example: InputExample, *, prompt: str, lower_case: bool) -> InputEx
         raise ConfigError(
             f"example {example.unique_id!r} came as words; a prompt {prompt!r} needs texts"
         )
-    changed = replace(example, text_a=prompt + example.text_a)
+    changed = replace(example, text_a=prompt + example.text_a, prompt=example.prompt + len(prompt))
     if not lower_case:
         return changed
+    texts = changed.text_a, example.text_b or ""
+    if example.spans and any(len(_lower(text)) != len(text) for text in texts):
+        raise InputError(
+            f"example {example.unique_id!r} has a letter that becomes two in lower case (such as "
+            "İ), so its spans would move; replace it"
+        )
     return replace(
         changed,
         text_a=_lower(changed.text_a),

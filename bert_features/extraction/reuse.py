@@ -21,8 +21,8 @@ import numpy as np
 from bert_features.batches.input_fn import Chunk, Pool, TextInputFn
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
-from bert_features.extraction.assembly import ids_of, words_of
-from bert_features.extraction.counts import COUNTS, Counts
+from bert_features.extraction.assembly import UNIT_TEXTS, ids_of
+from bert_features.extraction.counts import COUNTS, CUT, SPAN_COUNTS, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import FeatureBatch, splits_of
@@ -33,7 +33,6 @@ _KEY_BYTES = 20
 
 # Faster than `json.dumps`, which makes an encoder for each call that has a setting.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_HEADER = 2 + len(COUNTS)  # tokens, words, counts
 _INT32 = np.dtype(np.int32)
 
 
@@ -58,6 +57,8 @@ class Codec:
         self._outputs = tuple(outputs)
         self._levels = levels_of(outputs)
         # The numbers of tokens and words stand before the counts, of other levels behind.
+        self._counts = [n for n in COUNTS if "span" in self._levels or n not in SPAN_COUNTS]
+        self._counts += [CUT] if any(output.max_units for output in outputs) else []
         self._others = [level for level in self._levels if level not in ("token", "word")]
         self._sections = [
             *(
@@ -80,7 +81,7 @@ class Codec:
         none = np.zeros(len(batch) + 1)
         numbers = (np.diff(splits.get(v, none)) for v in ("token", "word", *self._others))
         tokens, words, *others = numbers
-        counts = [batch.counts[name] for name in COUNTS]
+        counts = [batch.counts[name] for name in self._counts]
         header = np.stack([tokens, words, *counts, *others], axis=1)
         bounds = {level: values.tolist() for level, values in splits.items()}
         columns = batch.columns
@@ -91,13 +92,14 @@ class Codec:
 
     def decode(self, entries: Sequence[bytes], examples: Sequence[InputExample]) -> FeatureBatch:
         """The features and counts in some entries."""
-        numbers = _HEADER + len(self._others)
+        first = 2 + len(self._counts)  # tokens, words, counts
+        numbers = first + len(self._others)
         header = np.stack([np.frombuffer(entry, np.int64, numbers) for entry in entries])
         lengths = {
             "token": header[:, 0],
             "word": header[:, 1],
             "sequence": np.ones(len(entries), int),
-            **{level: header[:, _HEADER + i] for i, level in enumerate(self._others)},
+            **{level: header[:, first + i] for i, level in enumerate(self._others)},
         }
         columns = {"unique_ids": ids_of(examples)}
         columns |= {LEVELS[level].splits: splits_of(lengths[level]) for level in self._levels}
@@ -110,23 +112,25 @@ class Codec:
             shape = (-1,) if section.width is None else (-1, section.width)
             columns[section.name] = values.reshape(shape)
             starts = ends
-        if "word" in self._levels:
-            columns["words"] = words_of(examples, columns, columns["word_splits"])
+        for level in UNIT_TEXTS.keys() & self._levels:
+            columns |= UNIT_TEXTS[level](examples, columns, columns[LEVELS[level].splits])
         batch = convert_to_batch(columns, self._outputs)
-        batch.counts.update({name: header[:, 2 + i] for i, name in enumerate(COUNTS)})
+        batch.counts.update(dict.fromkeys(COUNTS, np.zeros(len(entries), np.int64)))
+        batch.counts.update({name: header[:, 2 + i] for i, name in enumerate(self._counts)})
         batch.counts["non_finite"] = batch.counts["non_finite"].astype(bool)
         return batch
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
     """The rows of an array, uint8 [rows, bytes of a row]."""
-    rows = np.ascontiguousarray(values).reshape(len(values), -1)
-    return rows.view(np.uint8).reshape(len(values), rows.shape[1] * rows.dtype.itemsize)
+    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return flat.reshape(len(values), values.nbytes // max(len(values), 1))
 
 
 def key_of(example: InputExample) -> bytes:
     """A digest of all that an example's features depend on; other examples have other keys."""
-    parts = _encode((example.text_a, example.text_b, example.words_a, example.words_b))
+    values = (example.text_a, example.text_b, example.words_a, example.words_b)
+    parts = _encode(values if example.spans is None else (*values, example.spans, example.prompt))
     return hashlib.blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 

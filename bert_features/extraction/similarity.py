@@ -4,13 +4,16 @@ Dimensions: `N` and `M` vectors, `D` their width.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.kinds import KINDS
+from bert_features.config.poolings import LOOKUP
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
+from bert_features.extraction.encoding import choose_output
 
 if TYPE_CHECKING:
     from bert_features.extraction.preparation import Preparation
@@ -60,6 +63,36 @@ class EncodesForSearch(EncodesByPrompt):
 
     preparation: "Preparation"
     checkpoint: Checkpoint
+
+    def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
+        """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.
+
+        Sparse ones are a look-up where the checkpoint has weights for it, and the output no pooling
+        of its own. The arguments are as in `encode`; a `prompt` or `prompt_name` is taken instead.
+        """
+        lookup = self.of_queries(choose_output(self.preparation.outputs, output).name)
+        return super(EncodesForSearch, lookup).encode_query(texts, output, **arguments)
+
+    def of_queries(self, output: str) -> Self:
+        """The extractor for queries of an output: another where they are a look-up, else this."""
+        settings = self.checkpoint.sentence_transformers
+        names = [each.name for each in self.preparation.outputs if each.max_units]
+        if output not in names or not (settings and settings.sparse and settings.sparse.table):
+            return self
+        config = self.preparation.config
+        (sparse,) = (o for o in config.output_configs() if KINDS[o.kind].follows_checkpoint)
+        if sparse.pooling is not None:
+            return self
+        if (found := vars(self).get("_lookup")) is None:
+            change: dict[str, Any] = {"pooling": LOOKUP}
+            if config.outputs:
+                change = {"outputs": (sparse.model_copy(update=change),)}
+            given = config.model_copy(update=change)
+            made = type(self)(  # type: ignore[call-arg]  # the class is an extractor
+                given, runtime=self.preparation.runtime, checkpoint=self.checkpoint
+            )
+            found = vars(self)["_lookup"] = made
+        return found
 
     @property
     def prompts(self) -> dict[str, str]:

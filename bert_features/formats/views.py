@@ -14,6 +14,7 @@ from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, s
 from bert_features.formats.columns import levels_of, object_array, value_dtype
 from bert_features.formats.records import SPANS, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
+from bert_features.formats.sparse import csr_blocks, pieces_of, to_csr
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 
@@ -148,6 +149,28 @@ class FeatureView:
         """
         return self._source.guarded(self._source._blocks(self._feature(name), self._range))
 
+    def sparse(self, name: str = "sparse") -> Any:
+        """A feature of kind `sparse` as one `scipy.sparse.csr_matrix`.
+
+        Returns:
+          float32 [N, V]: a row for each record, a column for each piece of the vocabulary.
+
+        Raises:
+          OutputError: there is no such feature, it is not sparse, or the file is damaged.
+          MissingExtraError: SciPy is not installed.
+        """
+        parts = list(self.sparse_blocks(name))
+        if not parts:
+            return to_csr([], self._feature(name), pieces_of(self._source))
+        from scipy.sparse import vstack
+
+        return vstack(parts, format="csr")
+
+    def sparse_blocks(self, name: str = "sparse") -> Iterator[Any]:
+        """As `sparse`, a bounded part of the records at a time, in order."""
+        blocks = csr_blocks(self._source, self._feature(name), self._range)
+        return self._source.guarded(blocks)
+
     def _feature(self, name: str) -> Feature:
         for feature in self.features:
             if feature.name == name:
@@ -211,14 +234,20 @@ class FeatureView:
         batches = [convert_to_arrow(batch, features, schema) for batch in read]
         return pa.Table.from_batches(batches, schema)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self, *, level: str | None = None) -> Any:
         """A `pandas.DataFrame`, a row per example, with the columns of the Parquet format.
+
+        Args:
+          level: `token`, `word` or `span`, for a row per unit instead: the id of its example, its
+            columns, and the features of the level, [D] each. It is `span` by default where all
+            features are of spans. `sequence` for a row per example.
 
         Cells are NumPy arrays: features [S, D], [M, D] or [D], attention [D, S, S] or [D, M, M],
         tokens and words str (dtype object) [S] or [M], their numbers int32. `token_ids` of JSON
         lines are None.
 
         Raises:
+          OutputError: no feature is of that level.
           MissingExtraError: pandas is not installed.
         """
         try:
@@ -226,6 +255,9 @@ class FeatureView:
         except ImportError as error:
             raise MissingExtraError("pandas", "pandas") from error
 
+        level = level or self._usual_rows()
+        if level != "sequence":
+            return pd.DataFrame(self._cells_of_units(level))
         rows = [_cells_of(record) for record in self]
         id_dtype = object if self._source.id_type == "str" else np.int64
         columns = {"unique_id": pd.Series([row["unique_id"] for row in rows], dtype=id_dtype)}
@@ -233,6 +265,25 @@ class FeatureView:
             cells = object_array([_cell(row[name]) for row in rows])
             columns[name] = pd.Series(cells, dtype=object)
         return pd.DataFrame(columns)
+
+    def _usual_rows(self) -> str:
+        levels = {feature.level for feature in self.features}
+        (own,) = levels if len(levels) == 1 else ("sequence",)
+        return own if LEVELS[own].is_text else "sequence"
+
+    def _cells_of_units(self, level: str) -> dict[str, list[Any]]:
+        """The columns of a level with an entry for each unit, and the id of its example."""
+        features = [feature.name for feature in self.features if feature.level == level]
+        if not features or LEVELS[level].axes != 1:
+            allowed = ", ".join(sorted({f.level for f in self.features if not f.is_paired}))
+            raise OutputError(f"level is {level!r}; allowed in {self._source.path}: {allowed}")
+        names = [n for n in LEVELS[level].columns if n != "token_ids" or self._source.has_token_ids]
+        cells: dict[str, list[Any]] = {name: [] for name in ("unique_id", *names, *features)}
+        for row in map(_cells_of, self):
+            for name in (*names, *features):
+                cells[name] += list(row[name])
+            cells["unique_id"] += [row["unique_id"]] * len(row[features[0]])
+        return cells
 
     def _level_columns(self) -> dict[str, str]:
         """The columns of tokens and words, and their dtypes."""

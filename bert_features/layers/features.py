@@ -232,11 +232,12 @@ class BertFeatures(keras.layers.Layer):
         Args:
           inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, integers [B, S]
             each; and, for outputs of level `word`, `word_indices`: the number of each token's word
-            in its row, from 0, or -1 for tokens that belong to no word. Other keys are ignored.
+            in its row, from 0, or -1 for tokens that belong to no word; for `span` `span_begins`
+            and `span_ends`, see `config.packing`. Other keys are ignored.
           training: whether dropout applies, if the layer is trainable.
 
         Returns:
-          Output name -> [B, S, D] for tokens and words, [B, D] for the sequence.
+          Output name -> [B, S, D] for tokens, words and spans, [B, D] for the sequence.
 
         Raises:
           ConfigError: an input is missing, not of integers, or too long.

@@ -26,6 +26,7 @@ from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.faiss_index import search_index
 from bert_features.neighbors.queries import embed
 from bert_features.neighbors.search import HammingSearch, Hits, Search, blocks
+from bert_features.neighbors.sparse_search import SparseSearch
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of
 from bert_features.readers.ids import Ids
@@ -33,6 +34,8 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
 
 logger = logging.getLogger("bert_features")
+# Kinds that have neighbors, though no vectors of one width.
+_SEARCHED = ("sparse",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,8 +46,9 @@ class Neighbor(ShortRepr):
       similarity: its similarity with the query.
       unique_id: the id of its example.
       record: the number of its record in the file, from 0.
-      position: which token or word of the example it belongs to; None for a sequence.
-      tokens: the tokens or words of the example; None for a sequence.
+      position: which token, word or span of the example it belongs to; None for a sequence.
+      tokens: the tokens or words of the example; None for a sequence or a span.
+      span: the text of a span; None for another level.
     """
 
     similarity: float
@@ -52,6 +56,7 @@ class Neighbor(ShortRepr):
     record: int
     position: int | None = None
     tokens: tuple[str, ...] | None = None
+    span: str | None = None
 
     @property
     def token(self) -> str | None:
@@ -68,7 +73,7 @@ def nearest(
     feature: str | None = None,
     token: str | None = None,
     top: int = 10,
-    similarity: Literal["cosine", "dot"] = "cosine",
+    similarity: Literal["cosine", "dot"] | None = None,
     index: Literal["faiss"] | None = None,
     prompt: str | None = None,
     checkpoint: str | None = None,
@@ -89,9 +94,10 @@ def nearest(
       queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed.
       feature: name of the feature to search; not needed if there is only one.
       token: for a feature of words or tokens the word of the query that is meant: the first such
-        word, and of its pieces the mean. Not needed if the query is a single word.
+        word, and of its pieces the mean. Not needed if the query is a single word. For a feature of
+        spans a part of the query, by default the whole.
       top: number of neighbors of each query.
-      similarity: `cosine`, or `dot` for the plain product.
+      similarity: `cosine`, the default, or `dot` for the plain product, which sparse vectors have.
       index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
         it, in memory, and keeps it in the cache; later calls answer in milliseconds.
       prompt: for features of whole texts a prompt of the checkpoint, by its name, or a text to put
@@ -116,14 +122,27 @@ def nearest(
         raise ConfigError(f"index is {index!r}; allowed: 'faiss', or None for an exact search")
     file = features if isinstance(features, FeatureFile) else read_features(features)
     chosen = choose_feature(file, feature)
+    is_sparse = chosen.kind in _SEARCHED
+    if is_sparse:
+        _check_sparse(chosen, similarity=similarity, index=index, token=token)
     single = isinstance(queries, str)
-    if isinstance(queries, np.ndarray):
+    if not isinstance(queries, str | Sequence):
         single = queries.ndim == 1
         vectors = _check_vectors(queries, chosen, token)
     else:
         named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
         texts = _check_texts(queries)
         vectors = embed(file, chosen, texts, token=token, prompt=prompt, named=named)
+    if is_sparse:
+        sparse = SparseSearch(vectors, top=top)
+        first = 0
+        for block in file.sparse_blocks(chosen.name):
+            sparse.add(block, first)
+            first += block.shape[0]
+        _warn(sparse.counts)
+        found = _describe(file, chosen, sparse.hits())
+        return found[0] if single else found
+    similarity = similarity or "cosine"
     options: dict[str, Any] = {"top": top, "similarity": similarity}
     has_bits = chosen.dtype == "binary"
     search = HammingSearch(vectors, chosen, **options) if has_bits else Search(vectors, **options)
@@ -138,6 +157,18 @@ def nearest(
     return found[0] if single else found
 
 
+def _check_sparse(feature: Feature, **options: str | None) -> None:
+    allowed = {"similarity": (None, "dot"), "index": (None,), "token": (None,)}
+    for name, value in options.items():
+        if value not in allowed[name]:
+            raise ConfigError.naming(
+                f"{{{name}}} is {{received!r}}; {{own}} has kind 'sparse', whose neighbors are "
+                f"found exactly and by the dot product of whole texts: leave {{{name}}} out",
+                received=value,
+                own=feature.name,
+            )
+
+
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     """The feature of a name, or the only one; raises ConfigError if there is none, or several."""
     names = ", ".join(repr(feature.name) for feature in file.features)
@@ -149,7 +180,8 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
             names=names,
         )
     for feature in file.features:
-        if name in (None, feature.name) and not KINDS[feature.kind].has_vectors:
+        searched = KINDS[feature.kind].has_vectors or feature.kind in _SEARCHED
+        if name in (None, feature.name) and not searched:
             raise ConfigError(f"{feature.name} has kind '{feature.kind}', which has no neighbors")
         if name in (None, feature.name):
             return feature
@@ -199,6 +231,8 @@ def _check_texts(queries: str | Sequence[str]) -> list[str]:
 def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> np.ndarray:
     if token is not None:
         raise ConfigError("token names a word of a text, but the queries are vectors; leave it out")
+    if feature.kind in _SEARCHED:
+        return vectors
     if vectors.ndim not in (1, 2) or vectors.shape[-1] != feature.width:
         raise ConfigError(
             f"the queries have shape {list(vectors.shape)}; allowed: [{feature.width}] or "
@@ -219,16 +253,18 @@ def _warn(counts: Counter[str]) -> None:
 def _describe(file: FeatureFile, feature: Feature, hits: Sequence[Hits]) -> list[list[Neighbor]]:
     # In the order of the file: a group of records, or a shard, is then read once.
     numbers = sorted({int(number) for found in hits for number in found.records})
-    known: dict[int, tuple[int | str, tuple[str, ...] | None]] = {}
+    known: dict[int, tuple[int | str, Any, Any]] = {}
     for number in numbers:  # without the vectors
         record = file[number]
         tokens = {"token": record.tokens, "word": record.words}.get(feature.level)
-        known[number] = record.unique_id, tokens
+        spans = (record.units or {}).get(feature.level, {}).get("spans")
+        known[number] = record.unique_id, tokens, spans
 
     def neighbor(similarity: float, number: int, position: int) -> Neighbor:
-        unique_id, tokens = known[number]
-        place = None if tokens is None else position
-        return Neighbor(similarity, unique_id, number, place, tokens)
+        unique_id, tokens, spans = known[number]
+        place = None if feature.is_sequence else position
+        span = None if spans is None else spans[position]
+        return Neighbor(similarity, unique_id, number, place, tokens, span)
 
     return [list(map(neighbor, *(column.tolist() for column in found))) for found in hits]
 
@@ -277,7 +313,7 @@ def find_texts(
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     recorded = file.metadata.get("config", {})
-    names = {*ExtractConfig.names("source")} - {"shard"}
+    names = {*ExtractConfig.names("source")} - {"shard", "span_field"}
     settings = ExtractConfig(
         **{name: value for name, value in recorded.items() if name in names and value is not None}
     )

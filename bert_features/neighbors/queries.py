@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import SMALL_DTYPES
+from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import as_floats
 from bert_features.config.outputs import OutputConfig, idle_settings
 from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
@@ -43,8 +45,10 @@ def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> li
     """The word that each query is about; None where the query is a whole text.
 
     Raises ConfigError if a word is named for a feature of texts, or none for one of words or
-    tokens.
+    tokens. Of spans a query is a whole text, unless a part of it is named.
     """
+    if feature.level == "span":
+        return [token] * len(texts)
     if feature.is_sequence:
         if token is not None:
             raise ConfigError.naming(
@@ -81,15 +85,16 @@ def embed(
     `vocab_file`.
 
     Returns:
-      float64 [texts, D].
+      float64 [texts, D]; of kind `sparse` a CSR matrix [texts, V].
 
     Raises:
       ConfigError: the words do not fit the feature, or a text lacks its word.
       OutputError: the file does not record its settings, or they give other features today.
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
-    words = check_words(feature, texts, token)
-    if prompt is not None and not feature.is_sequence:
+    is_whole = LEVELS[feature.level].is_text or feature.kind == "sparse"
+    words = [] if feature.kind == "sparse" else check_words(feature, texts, token)
+    if prompt is not None and not is_whole:
         raise ConfigError.naming(
             "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
             "leave {prompt} out",
@@ -114,10 +119,16 @@ def embed(
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
-    if feature.is_sequence:
+    if is_whole:
+        extractor = extractor.of_queries(feature.name)
         prompts = extractor.preparation.prompts
         before = prompts.of_queries() if prompt is None else prompts.choose(prompt)
-        return np.asarray(extractor.encode(list(texts), feature.name, prompt=before), np.float64)
+        if feature.is_sequence or feature.kind == "sparse":
+            vectors = extractor.encode(list(texts), feature.name, prompt=before)
+            return np.asarray(vectors, np.float64) if feature.is_sequence else vectors
+        spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
+        options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
+        return np.asarray(extractor.encode(list(texts), feature.name, **options).values, np.float64)
     records = extractor(list(texts))
     vector = {"word": _word_vector, "token": _token_vector}[feature.level]
     pairs = zip(records, words, strict=True)
@@ -215,6 +226,16 @@ def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtracto
                 what=name,
                 used=extractor.checkpoint.name,
             )
+
+
+def _span_of(text: str, part: str | None) -> tuple[int, int]:
+    """The first place of a part in a text, or the whole text."""
+    if part is None:
+        return 0, len(text)
+    found = re.search(re.escape(part), text) or re.search(re.escape(part), text, re.IGNORECASE)
+    if found is None:
+        raise _no_such_word(part, text.split())
+    return found.span()
 
 
 def _word_vector(

@@ -10,6 +10,7 @@ from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.source import Origin
+from bert_features.readers.spans import with_spans
 
 
 def choose_columns(
@@ -27,6 +28,8 @@ def choose_columns(
     for name in fields.names():
         is_id = name == fields.unique_id
         kind = _kind(schema.field(name).type)
+        if name == fields.spans:
+            wanted = "a list"
         # A column without any value has the type null: its rows are checked one by one.
         if kind not in (id_kinds if is_id else (wanted, "null")):
             raise origin.error(
@@ -49,11 +52,23 @@ def read_batches(
         absent = [None] * batch.num_rows
         own = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
         seconds = absent if fields.second is None else columns[fields.second]
+        given = absent if fields.spans is None else columns[fields.spans]
         make = InputExample.from_words if fields.are_words else InputExample
-        for value, first, second in zip(own, columns[fields.first], seconds, strict=True):
+        rows = zip(own, columns[fields.first], seconds, given, strict=True)
+        for value, first, second, spans in rows:
             _check(origin, row, fields, first, second)
-            yield make(ids.of(row, value), first, second)
+            example = make(ids.of(row, value), first, second)
+            yield example if fields.spans is None else _spanned(origin, row, fields, example, spans)
             row += 1
+
+
+def _spanned(
+    origin: Origin, row: int, fields: Fields, example: InputExample, spans: Any
+) -> InputExample:
+    try:
+        return with_spans(example, str(fields.spans), spans)
+    except FieldError as error:
+        raise origin.error(error, row) from error
 
 
 def _kind(arrow_type: Any) -> str:

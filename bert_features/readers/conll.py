@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 from bert_features.config.input_format import FORMATS
 from bert_features.errors import InputError
+from bert_features.readers.fields import FieldError
 from bert_features.readers.ids import NO_ID, Ids
-from bert_features.readers.input_example import InputExample
+from bert_features.readers.input_example import InputExample, Span
 from bert_features.readers.lines import size_of, too_long
 from bert_features.readers.source import Source
+from bert_features.readers.spans import spans_of_tags
 
 _KEY_VALUE = re.compile(r"#\s*([^=]+?)\s+=\s+(.*)")
 _DOCUMENT_START = "-DOCSTART-"
@@ -23,23 +25,53 @@ _NO_WORD = re.compile(r"\d+[-.]\d+$")
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
     column = source.input_format.conll_column or FORMATS[source.input_format.format].column
+    tag_column = _tag_column(source)
     for first, lines, comments in _sentences(source):
-        words = []
+        words, tags = [], []
         for number, columns in lines:
-            if len(columns) < column:
-                raise source.error(
-                    InputError.naming(
-                        "there are {count} columns, but the words are in column {column}; set "
-                        "{conll_column} to another",
-                        count=len(columns),
-                        column=column,
-                    ),
-                    number,
-                )
+            for last, what, name in _columns_read(column, tag_column):
+                if len(columns) < last:
+                    raise source.error(
+                        InputError.naming(
+                            "there are {count} columns, but the {what} are in column {column}; set "
+                            f"{{{name}}} to another",
+                            count=len(columns),
+                            what=what,
+                            column=last,
+                        ),
+                        number,
+                    )
             words.append(columns[column - 1])
+            tags.append(columns[tag_column - 1] if tag_column else "")
         if words:
             unique_id = ids.of(first, _own_id(source, first, comments))
-            yield InputExample.from_words(unique_id, words)
+            spans = _spans(source, first, words, tags) if tag_column else None
+            yield InputExample.from_words(unique_id, words, spans=spans)
+
+
+def _columns_read(column: int, tag_column: int | None) -> list[tuple[int, str, str]]:
+    """The columns that are read: number, what is in it, and the setting that names it."""
+    tags = [] if tag_column is None else [(tag_column, "tags", "span_field")]
+    return [(column, "words", "conll_column"), *tags]
+
+
+def _tag_column(source: Source) -> int | None:
+    field = source.input_format.span_field
+    if field is not None and not (field.isascii() and field.isdecimal() and int(field)):
+        raise source.error(
+            InputError.naming(
+                "{span_field} is {received!r}; allowed for CoNLL: the number of a column, from 1",
+                received=field,
+            )
+        )
+    return None if field is None else int(field)
+
+
+def _spans(source: Source, first: int, words: list[str], tags: list[str]) -> tuple[Span, ...]:
+    try:
+        return spans_of_tags(words, tags)
+    except FieldError as error:
+        raise source.error(error, first) from error
 
 
 def _sentences(source: Source) -> Iterator[tuple[int, list[tuple[int, list[str]]], list[str]]]:

@@ -1,6 +1,7 @@
 """Examples from a file or from texts in memory."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from bert_features.readers import frames, registry
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.lines import EncodingErrors
 from bert_features.readers.source import Source
+from bert_features.readers.spans import with_spans
 
 Texts: TypeAlias = Iterable[str | list[str] | tuple[str, str] | InputExample]
 # A table in memory, of one of many libraries that are not imported here.
@@ -54,6 +56,7 @@ def examples_of_texts(
     settings: InputFormat | None = None,
     *,
     with_ids: bool = True,
+    spans: Sequence[Any] | None = None,
     **fields: str | None,
 ) -> Iterator[InputExample]:
     """One example per text, taken as it is: neither stripped nor split into pairs.
@@ -64,6 +67,7 @@ def examples_of_texts(
         if a field of texts or words is named, a table: a DataFrame of pandas or polars, a Table or
         RecordBatch of Arrow, a Hugging Face Dataset, a dict of columns.
       settings: the fields of a table that `fields` do not name.
+      spans: the spans of each text, unless it is a table, see `spans.parse_spans`.
       with_ids: whether texts keep their own ids, which must be unique; else they are numbered.
       **fields: the columns of a table, by the names of the settings; None is as if left out. By
         default `text_b_field` is `text_b` and `id_field` is `id`, if these exist; without ids a row
@@ -79,12 +83,28 @@ def examples_of_texts(
         raise InputError("texts is one string; pass a list of texts, such as [text]")
     if frames.column_names(texts) is not None:
         given |= {} if with_ids else {"id_field": ""}
+        if spans is not None:
+            raise ConfigError("spans is for lists of texts; of a table pass span_field, a column")
         return _examples_of_table(texts, settings or InputFormat(), given)
     if given:
         raise ConfigError(
             f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a table"
         )
-    return _examples_of_list(texts, frames.index_ids(texts) if with_ids else None)
+    examples = _examples_of_list(texts, frames.index_ids(texts) if with_ids else None)
+    return examples if spans is None else add_spans(examples, spans)
+
+
+def add_spans(examples: Iterable[InputExample], spans: Sequence[Any]) -> Iterator[InputExample]:
+    """Examples with spans that were passed beside them; InputError: the numbers differ."""
+    nothing: Any = object()
+    pairs = zip_longest(examples, spans, fillvalue=nothing)
+    for position, (example, own) in enumerate(pairs):
+        if example is nothing or own is nothing:
+            raise InputError(
+                "spans has fewer or more entries than there are texts; allowed: a list of spans "
+                f"for each text (they part at number {position})"
+            )
+        yield with_spans(example, f"spans[{position}]", own)
 
 
 def _examples_of_table(
@@ -93,7 +113,8 @@ def _examples_of_table(
     """Examples of a table, by the fields of the call, else of the settings."""
     texts, words = ("text_field", "text_b_field"), ("tokens_field",)
     replaced = texts if "tokens_field" in given else words if given.keys() & set(texts) else ()
-    fields = {name: getattr(settings, name) for name in FIELD_NAMES if name not in replaced} | given
+    names = [name for name in (*FIELD_NAMES, "span_field") if name not in replaced]
+    fields = {name: getattr(settings, name) for name in names} | given
     if not any(fields.get(name) for name in (*texts, *words)):
         raise frames.refusal(table)
     return frames.read_table(table, InputFormat(**fields))
@@ -112,7 +133,7 @@ def _examples_of_list(texts: Texts, own_ids: Sequence[int | str] | None) -> Iter
 
 def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
     if isinstance(text, InputExample):
-        return text
+        return text if text.spans is None else with_spans(text, f"{where}.spans", text.spans)
     if isinstance(text, str):
         return InputExample(unique_id, text)
     if isinstance(text, list) and all(isinstance(word, str) for word in text):

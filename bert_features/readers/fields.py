@@ -1,7 +1,7 @@
 """The fields of a table or of a JSON object that make up an example."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
@@ -18,16 +18,19 @@ class Fields:
       first: field of its text or words.
       second: field of its second text or words; None if there is none.
       are_words: whether `first` and `second` hold lists of words.
+      spans: field of its spans; None if they are not wanted.
     """
 
     unique_id: str | None
     first: str
     second: str | None
     are_words: bool
+    spans: str | None = None
 
     def names(self) -> list[str]:
         """The names of all fields that are there."""
-        return [name for name in (self.unique_id, self.first, self.second) if name is not None]
+        names = (self.unique_id, self.first, self.second, self.spans)
+        return [name for name in names if name is not None]
 
 
 class FieldError(InputError):
@@ -40,7 +43,7 @@ def choose_fields(input_format: InputFormat, names: Sequence[str], kind: str) ->
     FieldError, where one is missing or occurs twice, calls a field by its `kind`: `column` or
     `field`.
     """
-    fields = _choose(input_format, names, kind)
+    fields = replace(_choose(input_format, names, kind), spans=input_format.span_field)
     for name in fields.names():
         if name not in names:
             raise FieldError(f"no {kind} {name!r}; {_available(names, kind)}")

@@ -2,9 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from bert_features.files.checksums import checksum
+
+
+class Span(NamedTuple):
+    """A part of a text: characters begin:end of text_a, or of text_b if `type_id` is 1."""
+
+    begin: int
+    end: int
+    label: str = ""
+    type_id: int = 0
 
 
 @dataclass(frozen=True)
@@ -17,6 +26,9 @@ class InputExample:
       text_b: the second text of a pair, else None.
       words_a: the words, if the input came as words, else None.
       words_b: the words of the second text, if there is one and the input came as words.
+      spans: the spans whose vectors are wanted, in any order; None if the input has none.
+      prompt: characters at the beginning of text_a that are no text of the user; spans do not count
+        them.
     """
 
     unique_id: int | str
@@ -24,6 +36,8 @@ class InputExample:
     text_b: str | None = None
     words_a: tuple[str, ...] | None = None
     words_b: tuple[str, ...] | None = None
+    spans: tuple[Span, ...] | None = None
+    prompt: int = 0
 
     def checksum(self, so_far: int) -> int:
         """The CRC-32C of its texts, continued from the examples before it."""
@@ -32,7 +46,11 @@ class InputExample:
 
     @classmethod
     def from_words(
-        cls, unique_id: int | str, words_a: Sequence[str], words_b: Sequence[str] | None = None
+        cls,
+        unique_id: int | str,
+        words_a: Sequence[str],
+        words_b: Sequence[str] | None = None,
+        **others: Any,
     ) -> Self:
         """An example that came as words."""
         return cls(
@@ -41,4 +59,5 @@ class InputExample:
             text_b=None if words_b is None else " ".join(words_b),
             words_a=tuple(words_a),
             words_b=None if words_b is None else tuple(words_b),
+            **others,
         )

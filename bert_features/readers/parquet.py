@@ -36,7 +36,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 def _content(example: InputExample) -> bytes:
     """All that is read of a row, for its checksum; no two rows have the same."""
     values = (example.unique_id, example.text_a, example.text_b, example.words_a, example.words_b)
-    return repr(values).encode()
+    return repr(values if example.spans is None else (*values, example.spans)).encode()
 
 
 def count_rows(source: Source) -> int | None:

@@ -1,16 +1,20 @@
 """Answers of /v1/features as JSON, an Arrow stream or an .npy array."""
 
 import io
+import math
 from collections.abc import Callable, Iterator
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 import orjson
 
 from bert_features.batches.pieces import offsets_of
+from bert_features.config.features import OutputSpec
+from bert_features.config.levels import LEVELS
 from bert_features.extraction.assembly import with_pieces
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.records import FeatureBatch
+from bert_features.formats.records import FeatureBatch, FeatureRecord
 from bert_features.serving.failures import RequestError
 from bert_features.serving.messages import Feature
 from bert_features.serving.service import Answer, Service
@@ -43,14 +47,27 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
     records = batch.records(answer.features)
     lost, unknown = counts["tokens_lost"].tolist(), counts["tokens_unknown"].tolist()
     for i, record in enumerate(records):
-        features = {name: _as_numbers(values) for name, values in record.features.items()}
+        features = {each.name: _shown(record, each) for each in answer.features}
         yield {
             **(_tokens(service, answer, i) if answer.with_tokens else {}),
             **({} if record.words is None else {"words": record.words}),
+            **dict(starmap(_units, _listed_units(record))),
             "tokens_lost": lost[i],
             "unknown_tokens": unknown[i],
             "features": features,
         }
+
+
+def _listed_units(record: FeatureRecord) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The units of a text that its features do not name."""
+    return ((k, cells) for k, cells in (record.units or {}).items() if not LEVELS[k].names)
+
+
+def _units(level: str, cells: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """The units of a text, each with its columns, under the key that the level has in JSON."""
+    fields = LEVELS[level].fields
+    values = zip(*(cells[name] for name in fields), strict=True)
+    return LEVELS[level].key, [dict(zip(fields.values(), unit, strict=True)) for unit in values]
 
 
 def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
@@ -75,6 +92,19 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
             skip=answer.prompts[example],
         ),
     }
+
+
+def _shown(record: FeatureRecord, feature: OutputSpec) -> np.ndarray | dict[str, Any]:
+    """The numbers of a feature: an array, or of a level whose units have names an object."""
+    values = _as_numbers(record.features[feature.name])
+    if (row := LEVELS[feature.level]).names and record.units:
+        names = record.units[feature.level][row.names]
+        return dict(zip(names, map(_finite, values[:, 0].tolist()), strict=True))
+    return values
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _as_numbers(values: np.ndarray) -> np.ndarray:

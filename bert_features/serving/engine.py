@@ -70,7 +70,7 @@ class Engine:
         if many and not any_shape:
             extractor.warm_up()
         for texts in (1, _WARM_TEXTS) if many and any_shape else (1,):
-            examples = [InputExample(number, "warm up") for number in range(texts)]
+            examples = [InputExample(number, "warm up", spans=()) for number in range(texts)]
             extractor.compute(examples, Counts())
 
     def submit(

@@ -1,10 +1,11 @@
 """The bodies of requests and answers; FastAPI makes the OpenAPI page from them."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from bert_features.config.levels import LEVELS
 from bert_features.config.serve_settings import Limits
 
 # A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
@@ -13,6 +14,7 @@ _Texts = Annotated[list[_Text], Field(fail_fast=True)]
 _Pair = Annotated[list[str], Field(fail_fast=True, min_length=2, max_length=2)]
 _Pairs = Annotated[list[_Pair], Field(fail_fast=True)]
 _Words = Annotated[list[str], Field(fail_fast=True)]
+_Spans = Annotated[list[list[list[int | str]]], Field(fail_fast=True)]
 _WordLists = Annotated[list[_Words], Field(fail_fast=True)]
 
 
@@ -21,6 +23,7 @@ ALLOWED = {
     "texts": "a list of one or more strings",
     "pairs": "a list of one or more lists of two strings",
     "words": "a list of one or more lists of strings",
+    "spans": "a list with a list of spans for each text",
     "outputs": "a list of one or more names, see GET /v1/info",
     "prompt_name": "a name, see GET /v1/info",
     "tokens": "true or false",
@@ -64,6 +67,11 @@ class FeaturesRequest(_Request):
     pairs: _Pairs | None = Field(default=None, min_length=1, description="Pairs of texts.")
     words: _WordLists | None = Field(
         default=None, min_length=1, description="Texts that are split into words already."
+    )
+    spans: _Spans | None = Field(
+        default=None,
+        description="For outputs of level span, the spans of each text: [begin, end], [begin, end, "
+        "label] or [begin, end, label, type_id], in characters; type_id is 1 for a second text.",
     )
     outputs: _Words | None = Field(
         default=None,
@@ -122,13 +130,20 @@ class EmbeddingsRequest(_Request):
         return value
 
 
+# The type of the level of a feature: a Literal of the names.
+if TYPE_CHECKING:
+    AnyLevel = str
+else:
+    AnyLevel = Literal[tuple(LEVELS)]
+
+
 class Feature(BaseModel):
     """One named feature; see docs/formats.md."""
 
     model_config = ConfigDict(from_attributes=True)
 
     name: str
-    level: Literal["token", "word", "sequence", "token_pair", "word_pair"]
+    level: AnyLevel
     width: int
     dtype: str
     layers: list[int | str]
@@ -149,11 +164,14 @@ class TextResult(BaseModel):
         "[SEP]. Words count as joined by single blanks.",
     )
     words: list[str] | None = Field(default=None, description="With an output of words.")
+    spans: list[dict[str, Any]] | None = Field(
+        default=None, description="With an output of spans: each with begin, end, label and text."
+    )
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
-    features: dict[str, list[Any]] = Field(
+    features: dict[str, list[Any] | dict[str, float | None]] = Field(
         description="By name: the numbers of a sequence, or lists of numbers for tokens and words; "
-        "of attention a matrix for each head."
+        "of attention a matrix for each head; of kind sparse the weight of each term."
     )
 
 

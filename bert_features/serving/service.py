@@ -19,10 +19,12 @@ from bert_features.batches.words import WordSplit
 from bert_features.checkpoints.locate import MINILM
 from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
+from bert_features.config.output_specs import has_spans
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
+from bert_features.readers.examples import add_spans
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.catalog import Catalog
 from bert_features.serving.engine import Engine
@@ -121,6 +123,13 @@ class Service:
         """
         features = self.catalog.find(request.outputs)
         field, examples = texts_of(request)
+        if request.spans is not None and not has_spans(features):
+            names = [f.name for f in self.extractor.outputs if has_spans([f])]
+            raise RequestError(
+                "invalid_request",
+                f"spans is for outputs of level 'span', here: {', '.join(names) or 'none'}",
+                param="spans",
+            )
         limits = self.settings.limits
         if len(examples) > limits.texts:
             raise RequestError(
@@ -176,11 +185,16 @@ class Service:
         longest = max(tokens) if preparation.in_windows else preparation.max_seq_length
         kept = [min(count, longest) for count in tokens]
         units = {"token": kept, "word": [*words], "sequence": [1] * len(examples)}
+        units["span"] = [
+            n if e.spans is None else len(e.spans) for e, n in zip(examples, tokens, strict=True)
+        ]
         vectors = {
             level: sum(map(row.count, kept if row.axes == 2 else units[row.unit]))
             for level, row in LEVELS.items()
+            if row.unit in units
         }
-        size = sum(f.width * ITEM_SIZES[f.dtype] * vectors[f.level] for f in features)
+        most = {f.name: vectors.get(f.level, f.max_units * len(examples)) for f in features}
+        size = sum(f.width * ITEM_SIZES[f.dtype] * most[f.name] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:
             raise RequestError(
@@ -297,7 +311,8 @@ def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:
             param=given[0] if given else "texts",
         )
     (field,) = given
-    return field, [_EXAMPLE_OF[field](i, text) for i, text in enumerate(getattr(request, field))]
+    examples = [_EXAMPLE_OF[field](i, text) for i, text in enumerate(getattr(request, field))]
+    return field, examples if request.spans is None else [*add_spans(examples, request.spans)]
 
 
 _EXAMPLE_OF: dict[str, Callable[[int, Any], InputExample]] = {

@@ -199,10 +199,10 @@ class TpuCompiler:
     def _left_bytes(self, output: OutputSpec, length: int) -> float:
         """Bytes of an output per token of a row."""
         vectors = MAX_PACKED_TEXTS if self.job.packed else 1
-        size = output.width * ITEM_SIZES[output.dtype]
+        size = output.device_width * ITEM_SIZES[output.dtype]
         if output.is_paired:
             return size * length
-        return size * vectors / length if output.is_sequence else size
+        return size * vectors / length if output.is_sequence or output.max_units else size
 
     def _largest(self, length: int, *, share: float, fits: int = 0, too_many: int | None) -> int:
         """The largest number of rows of one length that fits; see `largest_rows`."""

@@ -24,6 +24,7 @@ def make_rows():
         own_starts=np.zeros(2, np.int32),
         own_ends=np.array([5, 2], np.int32),
         tokens_lost=np.array([9, 0], np.int32),
+        pieces=np.array([3, 0, 1, 2, 3, 3, 3]),
     )
 
 

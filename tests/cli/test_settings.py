@@ -57,7 +57,7 @@ def test_settings_as_options(name, value, written):
             ["--pooling", "mean"],
             "",
             "--pooling is 'mean'; allowed for level 'token': none; pass --level sequence or "
-            "--level word for this pooling",
+            "--level span or --level word for this pooling",
         ),
         (["--dim", "9"], "", "--dim is 9; the vector has 8 values"),
         (

@@ -172,7 +172,10 @@ def test_the_names_of_bert_as_service():
         ),
         ({"pooling": "cls", "level": "word"}, "allowed for level 'word': mean, first, last"),
         ({"pooling": "mean"}, "allowed for level 'token': none"),
-        ({"level": "sentence"}, "level is 'sentence'; allowed: 'token', 'word' or 'sequence'"),
+        (
+            {"level": "sentence"},
+            "level is 'sentence'; allowed: 'token', 'word', 'span' or 'sequence'",
+        ),
         ({"combine": "average"}, "combine is 'average'; allowed: 'none', 'sum'"),
         ({"combine": "weighted"}, "combine 'weighted' needs one weight for each layer"),
         ({"weights": [1.0]}, "no other combine takes weights"),
@@ -245,7 +248,7 @@ def test_the_names_that_are_planned(layers):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"top_k": 3}, "top_k is for kind='masked_lm'; pass that too"),
+        ({"top_k": 3}, "top_k is for kind='masked_lm' or kind='sparse'; pass that too"),
         ({"layers": [-1]}, "layers has no meaning for kind 'masked_lm'; leave layers out"),
         ({"normalize": True}, "normalize has no meaning for kind 'masked_lm'"),
         ({"level": "word"}, "level is 'word'; allowed for kind 'masked_lm': token"),

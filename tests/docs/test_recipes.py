@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from bert_features import read_features
 from bert_features.cli import app
+from tests import sparse_encoder
 from tests.docs.oracle import close
 from tests.reference.numpy_encoder import NumpyEncoder
 
@@ -264,6 +265,19 @@ def test_recipe_16_search_with_pgvector(database, recipe, oracle):
     assert_loan(recipe, oracle, recipe["cosine"])
 
 
+@pytest.fixture
+def splade_folder(tmp_path):
+    return sparse_encoder.write("splade", tmp_path / "splade")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_recipe_18_sparse_vectors_in_qdrant_and_pgvector(splade_folder, recipe):
+    products = (recipe["terms"] @ recipe["query"].T).toarray()[:, 0]
+    assert products.argmax() == recipe["point"].id
+    assert abs(products.max() - recipe["point"].score) < 1e-4
+
+
 def assert_loan(recipe, oracle, score):
     """The vectors and the score of the nearest line, by the oracle."""
     means = np.stack([oracle(text)[6].mean(axis=0) for text in [*recipe["lines"], LOAN]])
@@ -304,3 +318,15 @@ def read_in_windows(oracle, ids, *, room, stride):
     inner = [windows[begins.index(b)][1 + piece - b] for piece, b in enumerate(best)]
     tokens = np.stack([windows[0][0], *inner, windows[-1][-1]])
     return tokens, np.concatenate(windows).mean(axis=0)
+
+
+def test_recipe_17_late_chunking(recipe, oracle):
+    for query, hit in zip(recipe["queries"], recipe["found"], strict=True):
+        text = recipe["documents"][hit.unique_id]
+        begin = text.index(hit.span)
+        first, last = (len(oracle.ids(text[:end])) - 2 for end in (begin, begin + len(hit.span)))
+        vector = oracle(text)[6][1:-1][first:last].mean(axis=0)
+        assert abs(cosine(vector, oracle(query)[6][1:-1].mean(axis=0)) - hit.similarity) < 1e-5
+    sentence = recipe["sentences"][0]
+    alone = oracle(sentence)[6][1:-1].mean(axis=0)
+    close(recipe["vectors"][0], alone / np.linalg.norm(alone))

@@ -62,7 +62,7 @@ def test_the_likeliest_pieces_are_those_of_transformers(name):
 
 @pytest.mark.parametrize("form", [{}, {"few_tokens": True}])
 def test_parts_of_the_positions_by_themselves_give_the_same(monkeypatch, form):
-    monkeypatch.setattr(masked_lm, "_MOST_LOGITS", 30 * 7)  # 7 positions at a time
+    monkeypatch.setattr(masked_lm, "MOST_LOGITS", 30 * 7)  # 7 positions at a time
     with traced_for("cpu", **form):
         ids, values = run("albert")
     assert_likeliest(ids, values, log_softmax(families.reference("albert")["logits"]), 2e-5)

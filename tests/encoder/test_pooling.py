@@ -53,6 +53,25 @@ def compute(encoded, batch, device="tpu", **output):
     return values.numpy()
 
 
+@pytest.mark.parametrize("device", ["tpu", "cpu"])  # one takes products, the other gathers
+@pytest.mark.parametrize("pooling", POOLINGS["span"])
+def test_spans(encoded, batch, pooling, device):
+    """Nested, equal and overlapping ones, of one token and of a whole row; and empty slots."""
+    spans = {0: [(0, 12), (3, 4), (1, 6), (2, 5), (3, 4), (10, 12), (1, 9)], 1: [], 2: [(6, 7)]}
+    bounds = np.full((2, len(LENGTHS), S), -1, np.int32)
+    for row, found in spans.items():
+        bounds[:, row, : len(found)] = np.array(found, int).reshape(-1, 2).T
+    given = batch | {"span_begins": bounds[0], "span_ends": bounds[1]}
+    values = compute(encoded, given, device, layers=[-1], level="span", pooling=pooling)
+    for row in range(len(LENGTHS)):
+        state = EncoderOutputs.from_dict(encoded).states[-1][row].astype(np.float64)
+        found = spans.get(row, [])
+        for got, (begin, end) in zip(values[row], found, strict=False):
+            want = numpy_outputs.pool_word(state[begin:end], pooling)
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+        assert not values[row, len(found) :].any()
+
+
 def states_of(encoded, row):
     states = EncoderOutputs.from_dict(encoded).states
     return [state[row, : LENGTHS[row]].astype(np.float64) for state in states]

@@ -74,7 +74,7 @@ def test_the_help_shows_no_values_that_exports_refuse():
         (["--signature", "words"], 2, "'words' is not one of 'text', 'ids'"),
         (["--signature", "text", "--layers=3"], 2, r"layer 3 is outside"),
         (["--signature", "text", "--layers=1,,2"], 2, "separate the entries"),
-        (["--signature", "text", "--pooling", "mean"], 2, "pass --level sequence or --level word"),
+        (["--signature", "text", "--pooling", "mean"], 2, "pass --level sequence or --level span"),
         (
             ["--signature", "ids", "--layers=0", "--level", "sequence", "--pooling", "last"],
             2,

@@ -51,7 +51,7 @@ def test_the_likeliest_pieces_of_each_token(settings):
 
 
 def test_positions_that_are_computed_in_parts(monkeypatch):
-    monkeypatch.setattr(masked_lm, "_MOST_LOGITS", 30 * 5)
+    monkeypatch.setattr(masked_lm, "MOST_LOGITS", 30 * 5)
     assert_golden(make()(TEXTS))
 
 

@@ -67,7 +67,13 @@ def test_a_sample(tmp_path, format):
 # A value of each setting that is not its default.
 SET = {
     **dict.fromkeys(FIELD_NAMES, "t"),
-    **{"conll_column": 2, "delimiter": ";", "quoting": False, "max_line_bytes": 7},
+    **{
+        "span_field": "t",
+        "conll_column": 2,
+        "delimiter": ";",
+        "quoting": False,
+        "max_line_bytes": 7,
+    },
 }
 
 

@@ -23,7 +23,7 @@ from bert_features.files import cache_dir
 from bert_features.machine import selection
 from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
-from tests import families, sentence_dense
+from tests import families, sentence_dense, sparse_encoder
 from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
@@ -54,12 +54,13 @@ OUTPUTS = [
     {"name": "unit", "layers": [-1], "normalize": True},
     *(
         {"name": f"{level} {pooling}", "level": level, "pooling": pooling, "layers": [-1]}
-        for level in ("word", "sequence")
+        for level in ("word", "span", "sequence")
         for pooling in POOLINGS[level]
     ),
     {"name": "content", "level": "sequence", "special_tokens": False, "layers": [-1, -2],
      "combine": "sum"},
 ]  # fmt: skip
+SPANS = {"spans": "4/2"}
 ATTENTION = [
     {"name": "attention", "kind": "attention", "layers": [-1, 0]},
     {"name": "of words", "kind": "attention", "layers": [1], "level": "word", "heads": "max"},
@@ -97,13 +98,16 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def jobs(toy, minilm_dir, tmp_path_factory):
-    toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION]}
+    toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION], **SPANS}
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1], "precision": "bfloat16"}
     real = {"layers": [1, "embeddings"], "batch_size": NUM_DEVICES}
-    packed = {**TOY_SETTINGS, "outputs": OUTPUTS, "buckets": None}
+    packed = {**TOY_SETTINGS, "outputs": OUTPUTS, "buckets": None, **SPANS}
     dense = sentence_dense.write("two", tmp_path_factory.mktemp("dense"))
     auto = {**sentence_dense.AUTO, "batch_size": NUM_DEVICES}
+    splade = str(sparse_encoder.write("splade", tmp_path_factory.mktemp("sparse") / "splade"))
+    terms = {"kind": "sparse", "batch_size": NUM_DEVICES}
     return {
+        "sparse": {"checkpoint": splade, "texts": sparse_encoder.TEXTS, "settings": terms},
         "dense": {"checkpoint": str(dense), "texts": sentence_dense.TEXTS, "settings": auto},
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
         "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},
@@ -190,6 +194,14 @@ def test_models_compute_the_same_after_loading(facts):
         "functional": forms | {".h5": 0.0},
         "subclassed around custom": forms,
     }
+
+
+@pytest.mark.slow
+def test_weights_of_terms_are_those_of_sparse_encoder(on_jax):
+    with np.load(on_jax / "sparse.npz") as got:
+        for i, wanted in enumerate(sparse_encoder.VECTORS["splade"]):
+            heaviest = -np.sort(-wanted[wanted > 0])
+            np.testing.assert_allclose(got[f"{i}/sparse"][:, 0], heaviest, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

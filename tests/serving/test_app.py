@@ -292,6 +292,37 @@ class TestSentenceTransformers:
             assert re.search(message, error["message"])
 
 
+def test_spans_of_a_request_and_of_the_service(service_of, extractor_of, monkeypatch):
+    monkeypatch.setattr(engine_module.Engine, "warm_up", lambda *given, **options: None)
+    outputs = [{"name": "span", "layers": [-1], "level": "span"}, {"name": "t", "layers": [-1]}]
+    client = make_client(service_of(extractor_of(outputs=outputs, spans="2")))
+    pairs = [["is it", "no a"], ["", "b"]]
+    both = {"pairs": pairs, "outputs": ["span", "t"]}
+    own = [[[3, 5, "X"], [0, 4, "", 1]], []]
+    (first, second) = post(client, **both, spans=own).json()["results"]
+    assert first["spans"] == [
+        {"span": "it", "begin": 3, "end": 5, "type_id": 0, "num_pieces": 1, "label": "X"},
+        {"span": "no a", "begin": 0, "end": 4, "type_id": 1, "num_pieces": 2, "label": ""},
+    ]
+    tokens = np.array(first["features"]["t"])
+    want = [tokens[2], tokens[4:6].mean(axis=0)]
+    np.testing.assert_allclose(first["features"]["span"], want, atol=1e-6)
+    assert (second["spans"], second["features"]["span"]) == ([], [])
+    (made, _) = post(client, **both).json()["results"]
+    assert [span["span"] for span in made["spans"]] == ["is it", "no a"]
+    for body, message in (
+        (both | {"spans": own[:1]}, "spans has fewer or more entries than there are texts"),
+        (both | {"spans": [[[0, 6]], []]}, r"spans\[0\]\[0\] is \[0, 6\], outside of its text"),
+        (both | {"spans": [1, 2]}, "allowed: spans is a list with a list of spans for each text"),
+        (
+            both | {"spans": own, "outputs": ["t"]},
+            "spans is for outputs of level 'span', here: span",
+        ),
+    ):
+        error = error_of(post(client, **body), 422, "invalid_request")
+        assert re.search(message, error["message"]), error
+
+
 def test_likely_pieces_have_whole_numbers_as_ids_and_the_places_of_their_masks(
     service_of, extractor_of, monkeypatch
 ):

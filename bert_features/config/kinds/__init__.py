@@ -1,7 +1,8 @@
 """Kinds of outputs: a class for each, and what holds for all.
 
 An output is made of the layers; of the attention in them; or, by the masked-LM head, of the
-likeliest pieces of each token, or of how likely each token or word of the text is.
+likeliest pieces of each token, of how likely each token or word of the text is, or of the weights
+of the terms of a text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,11 @@ from bert_features.config.kinds.base import OutputKind
 from bert_features.config.kinds.layers import Layers
 from bert_features.config.kinds.masked_lm import MaskedLM
 from bert_features.config.kinds.score import Score
+from bert_features.config.kinds.sparse import Sparse
 from bert_features.errors import ConfigError
 
 KINDS: dict[str, OutputKind] = {
-    kind.name: kind for kind in (Layers(), Attention(), MaskedLM(), Score())
+    kind.name: kind for kind in (Layers(), Attention(), MaskedLM(), Score(), Sparse())
 }
 
 
@@ -25,12 +27,15 @@ if TYPE_CHECKING:
 else:
     Kind = Literal[tuple(KINDS)]
 
+# What finds the spans of texts, for outputs of level `span`.
+SPAN_SETTINGS = ("spans", "span_field")
 # Settings that change nothing where another setting has a value.
 _UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "level": {
-        "token": ("special_tokens", "word_split"),
-        "word": ("special_tokens",),
-        "sequence": ("word_split",),
+        "token": ("special_tokens", "word_split", *SPAN_SETTINGS),
+        "word": ("special_tokens", *SPAN_SETTINGS),
+        "span": ("special_tokens", "word_split"),
+        "sequence": ("word_split", *SPAN_SETTINGS),
     },
     "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
 }
@@ -90,7 +95,7 @@ def check_kinds(outputs: Iterable[Any], place: str) -> None:
 
 def needs(outputs: Iterable[Any], what: str) -> bool:
     """Whether an output is computed from `attention`, or by the masked-LM `head`."""
-    return any(KINDS[output.kind].needs == what for output in outputs)
+    return any(KINDS[output.kind].needed_by(output) == what for output in outputs)
 
 
 def masks_rows(outputs: Iterable[Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
 from bert_features.config.layers import expand_all, resolve_layers
-from bert_features.config.poolings import Module
+from bert_features.config.poolings import Module, SparsePooling
 
 
 class Context(NamedTuple):
@@ -18,12 +18,14 @@ class Context(NamedTuple):
       layers: LAYERS of outputs that have none.
       dtype: dtype of outputs that have none.
       modules: what the checkpoint does to each pooled vector.
+      sparse: how the checkpoint makes sparse vectors; None if its files do not say.
     """
 
     config: BertConfig
     layers: Sequence[int | str]
     dtype: str
     modules: tuple[Module, ...]
+    sparse: SparsePooling | None = None
 
     def resolve(
         self, layers: Sequence[int | str] | None
@@ -50,6 +52,9 @@ class OutputKind(ABC):
         can come from the same pass.
       can_pack: whether texts may share a row.
       can_window: whether a long text may be computed in windows.
+      follows_checkpoint: whether it follows the files of sentence-transformers (length, prompts)
+        without being asked to, as pooling `auto` does.
+      is_single: whether a run has one output of the kind at most, as its level's units are its own.
       may_lack: whether a row may have no value: NaN in files, null in JSON.
       unserved: why the service does not have it, a part of a sentence; empty if it does.
     """
@@ -63,11 +68,20 @@ class OutputKind(ABC):
     masks_rows: ClassVar[bool] = False
     can_pack: ClassVar[bool] = True
     can_window: ClassVar[bool] = True
+    follows_checkpoint: ClassVar[bool] = False
+    is_single: ClassVar[bool] = False
     may_lack: ClassVar[bool] = False
     unserved: ClassVar[str] = ""
 
     def check(self, output: Any) -> None:  # noqa: B027 - most kinds have nothing to add
         """Refuses values of an `OutputConfig` that do not fit together; raises ConfigError."""
+
+    def needed_by(self, output: Any) -> str:
+        """As `needs`, for one output."""
+        return self.needs
+
+    def check_windows(self, output: OutputSpec) -> None:  # noqa: B027 - most have nothing to add
+        """Refuses an output that windows cannot have; raises ConfigError."""
 
     @abstractmethod
     def names(self, output: Any, num_layers: int) -> list[str]:

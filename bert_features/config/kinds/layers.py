@@ -19,7 +19,7 @@ class Layers(OutputKind):
         {"layers", "combine", "weights", "pooling", "special_tokens", "normalize", "dim"}
         | {"dtype", "calibration"}
     )
-    levels = ("token", "word", "sequence")
+    levels = ("token", "word", "span", "sequence")
     has_vectors = True
 
     def names(self, output: Any, num_layers: int) -> list[str]:

@@ -25,17 +25,22 @@ class MaskedLM(OutputKind):
 
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """Two features, float32 and int32."""
-        width = output.top_k or DEFAULT_TOP_K
-        if width > context.config.vocab_size:
-            raise ConfigError.naming(
-                "{top_k} is {received}; the vocabulary has {count} pieces",
-                received=width,
-                count=context.config.vocab_size,
-            )
+        width = check_top_k(output.top_k or DEFAULT_TOP_K, context.config)
         return [
             head_spec(self, output, context.config, name=name, dtype=dtype, width=width)
             for name, dtype in zip(self.names(output, 1), ("float32", "int32"), strict=True)
         ]
+
+
+def check_top_k(top_k: int | None, config: BertConfig) -> Any:
+    """Gives the setting back; raises ConfigError if it is more than the vocabulary has."""
+    if (top_k or 0) > config.vocab_size:
+        raise ConfigError.naming(
+            "{top_k} is {received}; the vocabulary has {count} pieces",
+            received=top_k,
+            count=config.vocab_size,
+        )
+    return top_k
 
 
 def head_spec(kind: OutputKind, output: Any, config: BertConfig, **own: Any) -> OutputSpec:

@@ -1,0 +1,124 @@
+r"""Sparse vectors beside sentence-transformers' SparseEncoder: speed and peak memory.
+
+    python benchmarks/sparse.py --peer .venv-references/bin/python --texts FILE [--count 200]
+
+`--peer` is the Python of an environment of its own with sentence-transformers 6.2; it also makes
+the model, a SPLADE folder with random weights at BERT-base's shape. Each program runs in a process
+of its own, one after the other for each round, and keeps the 256 heaviest terms of each text. The
+speed is from texts to vectors, without loading. The first run checks that both give the same. With
+`--count` texts and with four times as many the memory should be the same here.
+
+fastembed is not among the programs: it reads SPLADE as ONNX from its own list of models alone.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+
+TOP_K = 256
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def make_model(folder: str, vocabulary: str) -> None:
+    """A SPLADE folder with random weights; runs in the peer's environment."""
+    import torch
+    import transformers
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    torch.manual_seed(0)
+    bert = Path(folder) / "bert"
+    model = transformers.BertForMaskedLM(transformers.BertConfig())
+    model.save_pretrained(bert)
+    tokenizer = transformers.BertTokenizer(vocabulary, model_max_length=128)
+    tokenizer.save_pretrained(bert)
+    transformer = Transformer(str(bert), transformer_task="fill-mask")
+    SparseEncoder(modules=[transformer, SpladePooling()]).save(f"{folder}/splade")
+
+
+def ours(model: str, texts: list[str]) -> tuple[float, np.ndarray]:
+    """Seconds, and the weights of the first texts."""
+    from bert_features import FeatureExtractor
+
+    extractor = FeatureExtractor.from_checkpoint(model, kind="sparse", top_k=TOP_K)
+    extractor.encode(texts[:8])
+    begin = time.perf_counter()
+    found = extractor.encode(iter(texts))
+    return time.perf_counter() - begin, found[:8].toarray()
+
+
+def theirs(model: str, texts: list[str]) -> tuple[float, np.ndarray]:
+    """As `ours`."""
+    from sentence_transformers import SparseEncoder
+
+    encoder = SparseEncoder(model, max_active_dims=TOP_K, device="cpu")
+    encoder.encode_document(texts[:8])
+    begin = time.perf_counter()
+    found = encoder.encode_document(texts, batch_size=32)
+    seconds = time.perf_counter() - begin
+    return seconds, np.stack([row.to_dense().numpy() for row in list(found)[:8]])
+
+
+PROGRAMS = {"bert_features": ours, "SparseEncoder": theirs}
+
+
+def work(program: str, model: str, texts: str) -> None:
+    """Prints the seconds, the peak memory in MB and a few weights of a program."""
+    lines = Path(texts).read_text(encoding="utf-8").splitlines()
+    seconds, found = PROGRAMS[program](model, lines)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "peak": peak, "first": found.sum(axis=1).tolist()}))
+
+
+def run(python: str, *arguments: str) -> str:
+    """What this script prints in another process."""
+    command = [python, __file__, *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+
+
+def main() -> None:
+    """Measures, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", required=True)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--vocabulary", required=True, help="vocab.txt of bert-base-uncased")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=2)
+    chosen = parser.parse_args()
+    pythons = {"bert_features": sys.executable, "SparseEncoder": chosen.peer}
+    lines = [text for text in chosen.texts.read_text(encoding="utf-8").splitlines() if text]
+    with tempfile.TemporaryDirectory() as folder:
+        run(chosen.peer, "make", folder, str(Path(chosen.vocabulary).resolve()))
+        results: dict[tuple[str, int], list[dict[str, float]]] = {}
+        for count in (chosen.count, 4 * chosen.count):
+            path = Path(folder) / f"{count}.txt"
+            path.write_text("\n".join(islice(cycle(lines), count)) + "\n", encoding="utf-8")
+            for _ in range(chosen.rounds if count == chosen.count else 1):
+                for program, python in pythons.items():
+                    made = json.loads(run(python, "work", program, f"{folder}/splade", str(path)))
+                    results.setdefault((program, count), []).append(made)
+    a, b = (results[program, chosen.count][0]["first"] for program in PROGRAMS)
+    difference = np.abs(np.divide(a, b) - 1).max()
+    print(f"largest relative difference of the sums of weights: {difference:.1e}")
+    print("| program | texts | texts/s | peak memory, MB |\n|---|---|---|---|")
+    for (program, count), found in results.items():
+        speed = count / min(each["seconds"] for each in found)
+        print(f"| {program} | {count} | {speed:.1f} | {max(each['peak'] for each in found):.0f} |")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        work(*sys.argv[2:])
+    elif sys.argv[1:2] == ["make"]:
+        make_model(*sys.argv[2:])
+    else:
+        main()

@@ -1,0 +1,175 @@
+"""Sparse vectors: equal to SparseEncoder's, in windows, files, searches, the cache and answers."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from bert_features import ExtractConfig, FeatureExtractor, extract, nearest, plan, read_features
+from bert_features.checkpoints.convert import convert
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.errors import BertFeaturesError, CheckpointError, ConfigError, OutputError
+from bert_features.formats import SUFFIXES
+from bert_features.readers.input_example import InputExample
+from tests import sparse_encoder
+from tests.serving.conftest import make_client
+from tests.serving.over_http import make_service
+from tests.sparse_encoder import TEXTS, VECTORS
+
+V = 17
+BARE = str(sparse_encoder.WEIGHTS)
+OUTPUT = {"kind": "sparse"}
+
+
+def make(checkpoint=BARE, **settings):
+    return FeatureExtractor.from_checkpoint(str(checkpoint), **{**OUTPUT, **settings})
+
+
+@pytest.mark.parametrize("name", sparse_encoder.CASES)
+def test_documents_and_queries_are_those_of_sparse_encoder(tmp_path, name):
+    extractor = make(sparse_encoder.write(name, tmp_path / name))
+    assert extractor.config.max_seq_length == 24
+    got = sparse_encoder.dense(extractor(TEXTS), V)
+    np.testing.assert_allclose(got, VECTORS[name], rtol=1e-5, atol=1e-5)
+    queries = VECTORS.get(f"{name}_queries", VECTORS[name])
+    found = extractor.encode_query(TEXTS)
+    np.testing.assert_allclose(found.toarray(), queries, rtol=1e-5, atol=1e-5)
+
+
+def test_a_table_of_weights_by_piece(tmp_path):
+    folder = sparse_encoder.write("inference_free", tmp_path / "idf")
+    (folder / "query_0_SparseStaticEmbedding" / "model.safetensors").unlink()
+    (folder / "idf.json").write_text(json.dumps({"boat": 1.5, "river": 0.25}))
+    found = make(folder, pooling="lookup", min_weight=0.3).encode(["a river boat boat"])
+    assert (found.indices.tolist(), found.data.tolist()) == ([7], [1.5])
+    convert(find_checkpoint(folder), tmp_path / "converted", to="safetensors")
+    converted = make(tmp_path / "converted", pooling="lookup", min_weight=0.3)
+    assert (converted.encode(["boat"]).toarray() == found.toarray()).all()
+    (folder / "idf.json").write_text(json.dumps({"ship": 1.5}))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: a piece is unknown"):
+        make(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("1_SpladePooling/config.json", {"pooling_strategy": "mean"}, "is 'mean'; allowed: 'max'"),
+        ("1_SpladePooling/config.json", {"gamma": 2}, "gamma is 2; allowed: None"),
+        ("sentence_bert_config.json", {"transformer_task": "x"}, "allowed: 'fill-mask'"),
+        ("config_sentence_transformers.json", {"max_active_dims": "x"}, "max_active_dims is 'x'"),
+    ],
+)
+def test_settings_of_a_folder_that_are_not_followed(tmp_path, file, change, message):
+    path = sparse_encoder.write("splade", tmp_path / "f") / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=message):
+        make(path.parents[1] if "/" in file else path.parent)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pooling": "mean"}, "allowed for kind 'sparse': max, sum, max_log1p, sum_log1p, lookup"),
+        ({"pooling": "lookup"}, "pooling is 'lookup', which needs the stored weights of queries"),
+        ({"pooling": "sum", "long_text": "window"}, "long_text is 'window'; choose another"),
+        ({"level": "sequence"}, "level is 'sequence'; allowed for kind 'sparse': token"),
+        ({"packing": True}, "kind 'sparse' excludes packing"),
+        ({"top_k": 18}, "top_k is 18; the vocabulary has 17 pieces"),
+        ({"normalize": True}, "normalize has no meaning for kind 'sparse'"),
+        ({"kind": "layers", "min_weight": 0.1}, "min_weight is for kind='sparse'"),
+    ],
+)
+def test_refused_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**settings)
+
+
+def test_two_in_a_run():
+    outputs = [{**OUTPUT, "name": name} for name in "ab"]
+    with pytest.raises(ConfigError, match="'sparse' is there 2 times, and a run may have it once"):
+        FeatureExtractor.from_checkpoint(BARE, outputs=outputs)
+
+
+def test_the_heaviest_terms_are_kept_and_the_others_counted(caplog):
+    with caplog.at_level(logging.WARNING, "bert_features"):
+        got = sparse_encoder.dense(make(top_k=4, min_weight=0.7)(TEXTS), V)
+    wanted = VECTORS["splade"]
+    wanted = np.where(wanted > 0.7, wanted, 0)
+    np.testing.assert_allclose(got, sparse_encoder.heaviest(wanted, 4), rtol=1e-5, atol=1e-5)
+    cut = np.maximum((wanted > 0).sum(1) - 4, 0).sum()
+    assert cut
+    assert f"{cut} terms of 6 texts were lighter than the top_k heaviest" in caplog.text
+
+
+def test_of_several_windows_a_term_has_its_largest_weight():
+    extractor = make(top_k=3, long_text="window", max_seq_length=8, stride=2)
+    example = InputExample(0, "the river boat of a bank is this money " * 2)
+    (whole,) = extractor([example])
+    (pool,) = extractor.preparation.input_fn(lambda: [example]).pools()
+    rows = np.split(pool.columns["values"], pool.columns["lengths"].cumsum()[:-1])
+    texts = [" ".join(extractor.pieces[row[1:-1]]) for row in rows]
+    assert len(texts) > 2
+    windows = sparse_encoder.dense(make(max_seq_length=8)(texts), V)
+    wanted = sparse_encoder.heaviest(windows.max(0, keepdims=True), 3)
+    found = sparse_encoder.dense([whole], V)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
+    folder = sparse_encoder.write("inference_free", tmp_path / "model")
+    outputs = [{**OUTPUT, "name": "sparse"}, {"name": "mean", "level": "sequence", "layers": [-1]}]
+    config = ExtractConfig.of({"checkpoint": str(folder), "outputs": outputs})
+    texts = [text for text in TEXTS if text] + [TEXTS[0]]
+    (source := tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
+    wanted = VECTORS["inference_free"][[0, 2, 3, 4, 5, 0]]
+    extractor = FeatureExtractor(config)
+    make_extractor = lambda *_, **__: extractor  # noqa: E731 - traced once for all formats
+    monkeypatch.setattr("bert_features.extraction.extractor.FeatureExtractor", make_extractor)
+    for suffix in dict.fromkeys(SUFFIXES):
+        extract(config, source, tmp_path / f"out{suffix}")
+        with read_features(tmp_path / f"out{suffix}") as file:
+            found = file.sparse().toarray()
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(file[2:4].sparse().toarray(), found[2:4])
+            np.testing.assert_allclose(sparse_encoder.dense(list(file), V), found, atol=1e-6)
+            terms = file[0].units["term"]["terms"]
+            assert terms[0] == extractor.pieces[wanted[0].argmax()]
+            with pytest.raises(OutputError, match="mean has kind 'layers'; allowed: kind 'sparse'"):
+                file.sparse("mean")
+
+    assert plan(config, source).output_bytes("npz") == 6 * (V * (4 + 4) + 16 * 4)
+    cached = ExtractConfig(checkpoint=str(folder), outputs=outputs, cache=str(tmp_path / "cache"))
+    for name in ("first.npz", "second.npz"):
+        extract(cached, source, tmp_path / name)
+    same = [(tmp_path / name).read_bytes() for name in ("out.npz", "first.npz", "second.npz")]
+    assert read_features(tmp_path / "second.npz").sparse().toarray().tolist() == found.tolist()
+    assert same[1] == same[2]
+
+    file = read_features(tmp_path / "out.parquet")
+    query = "the river boat"
+    products = wanted.astype(np.float64) @ extractor.encode_query([query], "sparse").toarray()[0]
+    order = np.argsort(-products, kind="stable")
+    hits = nearest(file, query, feature="sparse", top=4)
+    assert [hit.unique_id for hit in hits] == order[:4].tolist()
+    np.testing.assert_allclose([hit.similarity for hit in hits], products[order[:4]], rtol=1e-6)
+    for wrong in ({"similarity": "cosine"}, {"index": "faiss"}, {"token": "boat"}):
+        with pytest.raises(ConfigError, match="by the dot product of whole texts: leave"):
+            nearest(file, query, feature="sparse", **wrong)
+    with pytest.raises(ConfigError, match="the vector of query 0 has no terms"):
+        nearest(file, "", feature="sparse")
+
+    client = make_client(make_service(extractor))
+    body = {"texts": texts, "outputs": ["sparse"]}
+    answer = client.post("/v1/features", json=body).json()
+    for result, row in zip(answer["results"], wanted, strict=True):
+        weights = result["features"]["sparse"]
+        assert [*weights] == sorted(weights, key=weights.get, reverse=True)
+        ids = [extractor.pieces.tolist().index(term) for term in weights]
+        np.testing.assert_allclose([*weights.values()], row[ids], rtol=1e-5)
+
+
+def test_the_folder_is_dense_for_nobody(tmp_path):
+    folder = sparse_encoder.write("splade", tmp_path / "f")
+    with pytest.raises(BertFeaturesError, match="choose a pooling yourself, or kind sparse"):
+        FeatureExtractor.from_checkpoint(str(folder), level="sequence", pooling="auto")
