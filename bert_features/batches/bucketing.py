@@ -21,7 +21,7 @@ from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
 from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.packing import MAX_SEGMENTS, POSITION_IDS, SEGMENT_IDS
+from bert_features.config.packing import ATTENDED, MAX_SEGMENTS, POSITION_IDS, SCORED, SEGMENT_IDS
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
@@ -29,7 +29,10 @@ FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
 # Columns of a window that are no columns of a batch: the columns of tokens; and a batch has
 # masks and types instead.
-_COLUMNS_LEFT_OUT = ("values", "word_indices", "target_ids", "lengths", "type_starts")
+_COLUMNS_LEFT_OUT = (
+    *("values", "word_indices", "target_ids", "lengths", "type_starts"),
+    *(ATTENDED, SCORED),
+)
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
 # rounding up to the next bucket costs less than 3 % (benchmarks/diary.md).
@@ -372,7 +375,7 @@ def _batch(
 
     batch = {
         "input_word_ids": laid_out(window["values"][tokens], pad_id),
-        "input_mask": laid_out(1),
+        "input_mask": laid_out(window[ATTENDED][tokens] if ATTENDED in window else 1),
         "input_type_ids": laid_out(is_text_b),
     }
     if "word_indices" in window:

@@ -25,6 +25,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
+from bert_features.batches.sides import Sides
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
     Units,
@@ -35,6 +36,7 @@ from bert_features.batches.words import (
     locate_words,
     text_lengths,
 )
+from bert_features.config.packing import ATTENDED, SCORED, TARGET_IDS
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenizer import Tokenizer
@@ -116,6 +118,7 @@ class TextInputFn:
         keep theirs.
       mask_id: the id of [MASK], if [MASK] in a text is that token; None if it is characters.
       scores: whether each piece is masked in a row of its own, see `rows_to_score`.
+      sides: what is done to documents and queries for late interaction.
       stages: measures reading, tokenizing and batching.
 
     Attributes:
@@ -136,6 +139,7 @@ class TextInputFn:
         words: WordSplit | None = None,
         mask_id: int | None = None,
         scores: bool = False,
+        sides: Sides | None = None,
         stages: StageClock | None = None,
     ) -> None:
         self.buckets = resolve_buckets(buckets, buckets[-1])
@@ -145,6 +149,7 @@ class TextInputFn:
         self.window_tokens = window_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words, self._mask_id, self._scores = words, mask_id, scores
+        self._sides = sides
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
         self._layout = Layout(
@@ -284,12 +289,16 @@ class TextInputFn:
                 piece_starts=starts,
                 piece_ends=ends,
             )
+        sides, are_queries = self._sides, np.array([each.is_query for each in examples], bool)
         rows, table = self._layout.rows(
             values,
             text_sizes,
             words,
             lambda i: f"example {examples[i].unique_id!r}",
+            None if sides is None else sides.cuts(are_queries),
         )
+        if sides is not None:
+            rows = sides.marked(rows, are_queries)
         if self._scores and self._mask_id is not None:
             special_ids, by_word = self._frame.special_ids, self._words is not None
             rows = rows_to_score(rows, self._mask_id, special_ids, by_word=by_word)
@@ -300,8 +309,7 @@ class TextInputFn:
         names = ["values", "lengths", "type_starts", "tokens_lost"]
         if self._needs_window_columns:
             names += _WINDOW_COLUMNS
-        if rows.target_ids is not None:
-            names.append("target_ids")
+        names += [n for n in (TARGET_IDS, ATTENDED, SCORED) if getattr(rows, n) is not None]
         columns = {"unique_ids": first + rows.examples}
         return columns | {name: getattr(rows, name) for name in names}
 

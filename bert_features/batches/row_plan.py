@@ -85,6 +85,8 @@ class Rows:
       own_ends: int32 [R], one past the last such token.
       tokens_lost: int32 [R], pieces of the example that are in no row, at its first row; else 0.
       target_ids: int32 [T], for scores: the id of the masked piece that is scored, else -1.
+      attended: int32 [T], for late interaction: 1 where other tokens attend to the token.
+      scored: int32 [T], the same: 1 where the token has a vector.
     """
 
     values: np.ndarray
@@ -98,6 +100,8 @@ class Rows:
     own_ends: np.ndarray
     tokens_lost: np.ndarray
     target_ids: np.ndarray | None = None
+    attended: np.ndarray | None = None
+    scored: np.ndarray | None = None
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

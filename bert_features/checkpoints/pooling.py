@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.multi_vector import MultiVectorSettings
+from bert_features.config.kinds import needs
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
 from bert_features.config.poolings import AutoPooling
 from bert_features.config.settings import shown
+from bert_features.errors import ConfigError
 
 # A pooling that has another name in sentence-transformers than here.
 _RENAMED = {"mean_sqrt_len_tokens": "sqrt_len_mean"}
@@ -16,25 +19,51 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     """What pooling `auto` means: what sentence-transformers' files say, else the mean.
 
     Without an output of pooling `auto` they are not looked at. Raises CheckpointError if the
-    pooling that they ask for is not supported.
+    pooling that they ask for is not supported; and as `late_interaction`.
     """
+    late = late_interaction(checkpoint, outputs)
+    of_tokens = () if late is None else late.modules
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
-        return AutoPooling()
+        return AutoPooling(of_tokens=of_tokens)
     settings.check_supported()
-    poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
-    return AutoPooling("+".join(poolings), settings.normalize, settings.modules, settings.dim)
+    poolings = "+".join(_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
+    return AutoPooling(poolings, settings.normalize, settings.modules, settings.dim, of_tokens)
+
+
+def late_interaction(
+    checkpoint: Checkpoint, outputs: Sequence[OutputConfig]
+) -> MultiVectorSettings | None:
+    """How the checkpoint makes vectors for late interaction; None if no output needs them.
+
+    Raises ConfigError if it does not make any, and CheckpointError if a setting is not supported.
+    """
+    if not needs(outputs, "projection"):
+        return None
+    if checkpoint.multi_vector is None:
+        raise ConfigError.naming(
+            "{kind} 'multi_vector' needs a checkpoint for late interaction: a folder of "
+            "MultiVectorEncoder or PyLate, or a ColBERT of Stanford (HF_ColBERT in its config.json "
+            "and linear.weight among its weights); {name} is none",
+            name=checkpoint.name,
+        )
+    checkpoint.multi_vector.check_supported()
+    return checkpoint.multi_vector
 
 
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:
     """The tokens of the longest row with pooling `auto`, where the user sets no length.
 
-    None if no output has it, or sentence-transformers did not write the checkpoint.
+    None if no output has it, or sentence-transformers did not write the checkpoint. For late
+    interaction the row of a document, or of a query if that is longer.
     """
+    positions = checkpoint.config.positions
+    if (late := late_interaction(checkpoint, outputs)) is not None:
+        return max(late.document_length(positions), late.query_length(positions))
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return None
-    return settings.row_length(checkpoint.config.positions)
+    return settings.row_length(positions)
 
 
 @dataclass(frozen=True)
@@ -64,8 +93,11 @@ def auto_text_changes(
 ) -> TextChanges:
     """What sentence-transformers does to each text; nothing if no output has pooling `auto`.
 
-    A tokenizer that lower-cases by itself needs no lower-casing before it.
+    A tokenizer that lower-cases by itself needs no lower-casing before it. For late interaction
+    texts are documents.
     """
+    if (late := late_interaction(checkpoint, outputs)) is not None:
+        return TextChanges(late.document.prompt)
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return TextChanges()

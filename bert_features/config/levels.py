@@ -73,6 +73,16 @@ LEVELS: dict[str, LevelRow] = {
             "word_num_pieces": "num_pieces",
         },
     ),
+    # Of the tokens of a text, those that late interaction compares.
+    "vector": LevelRow(
+        "vector",
+        1,
+        "vector_splits",
+        "vectors",
+        {"vector_tokens": TEXT, "vector_token_ids": "int32"},
+        {"vector_tokens": "token"},
+        {"vector_tokens": "vector_token_ids"},
+    ),
     "sequence": LevelRow("sequence", 0, "", "sequence"),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),

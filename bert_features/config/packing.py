@@ -13,3 +13,6 @@ SEGMENT_IDS = "segment_ids"
 POSITION_IDS = "position_ids"
 # Another part, int32 [B, S], for scores: the id of the masked piece that is scored, else -1.
 TARGET_IDS = "target_ids"
+# Columns of the tokens of a window for late interaction, int32 [T]: 1 where other tokens attend to
+# a token, and 1 where it has a vector.
+ATTENDED, SCORED = "attended", "scored"

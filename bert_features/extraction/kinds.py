@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_features.batches.input_fn import Window
+from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import TARGET_IDS
-from bert_features.formats.records import Rows
+from bert_features.config.packing import SCORED, TARGET_IDS
+from bert_features.formats.records import Rows, splits_of
 
 
 class Placed(NamedTuple):
@@ -68,8 +69,18 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
     return sums.astype(np.float32)[:, None]
 
 
+def _scored(output: OutputSpec, placed: Placed) -> Rows:
+    """The tokens of the skip list have no vector."""
+    columns = placed.window.columns
+    scored = columns[SCORED][placed.tokens] > 0
+    ids = columns["values"][placed.tokens[scored]]
+    splits = splits_of(count_by_row(scored, placed.splits))
+    return Rows(splits, {"vector_token_ids": ids}, {output.name: placed.values[scored]})
+
+
 _AS_ITS_LEVEL = Assembly()
 _KINDS = {
+    ("multi_vector", "vector"): Assembly("token", _scored),
     ("score", "word"): Assembly(
         "token", _surprisals, lambda window: None if window.words is None else window.words.whole
     ),

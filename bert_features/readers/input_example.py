@@ -17,6 +17,8 @@ class InputExample:
       text_b: the second text of a pair, else None.
       words_a: the words, if the input came as words, else None.
       words_b: the words of the second text, if there is one and the input came as words.
+      is_query: whether it is a query for late interaction, which computes these in another way than
+        documents; its prompt decides.
     """
 
     unique_id: int | str
@@ -24,6 +26,7 @@ class InputExample:
     text_b: str | None = None
     words_a: tuple[str, ...] | None = None
     words_b: tuple[str, ...] | None = None
+    is_query: bool = False
 
     def checksum(self, so_far: int) -> int:
         """The CRC-32C of its texts, behind those of the examples before it."""
