@@ -112,7 +112,7 @@ def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def count_by_row(found: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """How many of the values of each row are true: bool [T], splits int64 [R + 1] -> int64 [R]."""
+    """The sum of each row, of bool how many are true: [T], splits int64 [R + 1] -> int64 [R]."""
     before = np.concatenate([[0], np.cumsum(found)])
     counts: np.ndarray = np.diff(before[splits])
     return counts

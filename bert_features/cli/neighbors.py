@@ -73,8 +73,13 @@ def neighbors(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbors of each query.")] = 10,
     similarity: Annotated[
-        Literal["cosine", "dot"], typer.Option(help="How vectors are compared.")
-    ] = "cosine",
+        Literal["cosine", "dot"] | None,
+        typer.Option(
+            help="How vectors are compared; by default cosine. Not for late interaction, which has "
+            "MaxSim.",
+            show_default=False,
+        ),
+    ] = None,
     index: Annotated[
         Literal["faiss"] | None,
         typer.Option(
@@ -199,5 +204,6 @@ def _json_lines(query: str, ranked: list[_Ranked], *, is_first: bool) -> Iterato
             "token": hit.token,
             "context": None if hit.tokens is None else _in_context(hit),
             "text": text,
+            "matches": hit.matches and [match._asdict() for match in hit.matches],
         }
         yield json.dumps({name: value for name, value in values.items() if value is not None})

@@ -80,7 +80,7 @@ LEVELS: dict[str, LevelRow] = {
         "vector_splits",
         "vectors",
         {"vector_tokens": TEXT, "vector_token_ids": "int32"},
-        {"vector_tokens": "token"},
+        {"vector_tokens": "token", "vector_token_ids": "token_id"},
         {"vector_tokens": "vector_token_ids"},
     ),
     "sequence": LevelRow("sequence", 0, "", "sequence"),

@@ -170,9 +170,7 @@ class WindowResults:
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
             elif (finish := assembly_of(output).finish) is not None:
-                begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-                tokens = expand_ranges(begins, self._own)
-                placed = Placed(self._window, values, tokens, splits, self._first_rows)
+                placed = Placed(self._window, values, self.own_tokens(), splits, self._first_rows)
                 made = finish(output, placed)
                 if isinstance(made, Rows):
                     levels.setdefault(output.level, made)
@@ -181,12 +179,16 @@ class WindowResults:
             levels[output.level].features[output.name] = values
         return replace(batch, counts=self._counts(batch, ids == unknown_id))
 
+    def own_tokens(self) -> np.ndarray:
+        """int64 [T], the tokens that rows own, as places in the columns of the window."""
+        begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
+        return expand_ranges(begins, self._own)
+
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
         values = self._window.columns["values"]
         if self._in_windows:
-            begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-            own = expand_ranges(begins, self._own)
+            own = self.own_tokens()
             values = values[own]
             if TARGET_IDS in self._window.columns:  # a masked piece of a row is its own
                 targets = self._window.columns[TARGET_IDS][own]

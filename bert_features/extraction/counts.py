@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from bert_features.batches.row_plan import count_by_row
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.formats.small_vectors import STEPS
 
@@ -166,8 +167,9 @@ class Counts:
             # In another batch the last digits differ, also for the texts of the calibration.
             half = (largest - least) / (2 * STEPS)
             low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
-            values = batch.sequence[feature.name]
-            clipped += ((values < low) | (values > high)).sum(axis=1)
+            values, splits = batch.features[feature.name], batch.row_splits(feature)
+            outside = ((values < low) | (values > high)).sum(axis=1)
+            clipped += outside if splits is None else count_by_row(outside, splits)
             self.values_int8 += values.size
         self.values_clipped += int(clipped.sum())
 

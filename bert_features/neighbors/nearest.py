@@ -24,7 +24,8 @@ from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, ShortRepr
 from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.faiss_index import search_index
-from bert_features.neighbors.queries import embed
+from bert_features.neighbors.maxsim import Match, MaxSimSearch, Query, best_match, matches
+from bert_features.neighbors.queries import embed, embed_late
 from bert_features.neighbors.search import HammingSearch, Hits, Search, blocks
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of
@@ -45,6 +46,8 @@ class Neighbor(ShortRepr):
       record: the number of its record in the file, from 0.
       position: which token or word of the example it belongs to; None for a sequence.
       tokens: the tokens or words of the example; None for a sequence.
+      matches: for late interaction what each token of the query matches; the position is that of
+        the strongest. None for others.
     """
 
     similarity: float
@@ -52,6 +55,7 @@ class Neighbor(ShortRepr):
     record: int
     position: int | None = None
     tokens: tuple[str, ...] | None = None
+    matches: tuple[Match, ...] | None = None
 
     @property
     def token(self) -> str | None:
@@ -68,7 +72,7 @@ def nearest(
     feature: str | None = None,
     token: str | None = None,
     top: int = 10,
-    similarity: Literal["cosine", "dot"] = "cosine",
+    similarity: Literal["cosine", "dot"] | None = None,
     index: Literal["faiss"] | None = None,
     prompt: str | None = None,
     checkpoint: str | None = None,
@@ -82,16 +86,19 @@ def nearest(
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
     the file records. The model of the last call stays loaded. Zero vectors and vectors that are not
-    finite are left out, which a warning counts.
+    finite are left out, which a warning counts. For late interaction (kind `multi_vector`) texts
+    are ranked by MaxSim, as the checkpoint's files say.
 
     Args:
       features: a features file or folder: its path or address, or opened by `read_features`.
-      queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed.
+      queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed. For
+        late interaction the vectors of a query are [Q, D], of several [N, Q, D].
       feature: name of the feature to search; not needed if there is only one.
       token: for a feature of words or tokens the word of the query that is meant: the first such
         word, and of its pieces the mean. Not needed if the query is a single word.
       top: number of neighbors of each query.
-      similarity: `cosine`, or `dot` for the plain product.
+      similarity: `cosine`, which is the default, or `dot` for the plain product. Not for late
+        interaction.
       index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
         it, in memory, and keeps it in the cache; later calls answer in milliseconds.
       prompt: for features of whole texts a prompt of the checkpoint, by its name, or a text to put
@@ -117,13 +124,17 @@ def nearest(
     file = features if isinstance(features, FeatureFile) else read_features(features)
     chosen = choose_feature(file, feature)
     single = isinstance(queries, str)
+    named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
+    if KINDS[chosen.kind].search == "maxsim":
+        _refuse_for_late(chosen, {"token": token, "similarity": similarity, "index": index})
+        return _nearest_texts(file, chosen, queries, top, prompt, named)
     if isinstance(queries, np.ndarray):
         single = queries.ndim == 1
         vectors = _check_vectors(queries, chosen, token)
     else:
-        named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
         texts = _check_texts(queries)
         vectors = embed(file, chosen, texts, token=token, prompt=prompt, named=named)
+    similarity = similarity or "cosine"
     options: dict[str, Any] = {"top": top, "similarity": similarity}
     has_bits = chosen.dtype == "binary"
     search = HammingSearch(vectors, chosen, **options) if has_bits else Search(vectors, **options)
@@ -136,6 +147,60 @@ def nearest(
         hits = search_index(file, chosen, vectors, top=top, similarity=similarity)
     found = _describe(file, chosen, hits)
     return found[0] if single else found
+
+
+def _refuse_for_late(feature: Feature, given: dict[str, str | None]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigError.naming(
+                f"{{{name}}} is {{received!r}}, and {{feature_}} is for late interaction, which "
+                f"compares texts by MaxSim, token by token; leave {{{name}}} out",
+                received=value,
+                feature_=feature.name,
+            )
+
+
+def _nearest_texts(
+    file: FeatureFile,
+    feature: Feature,
+    queries: str | Sequence[str] | np.ndarray,
+    top: int,
+    prompt: str | None,
+    named: dict[str, str | None],
+) -> Any:
+    """`nearest` for late interaction."""
+    if isinstance(queries, np.ndarray):
+        single, mean = queries.ndim == 2, False
+        if queries.ndim not in (2, 3) or queries.shape[-1] != feature.width:
+            raise ConfigError(
+                f"the queries have shape {list(queries.shape)}; allowed: [Q, {feature.width}] or "
+                f"[N, Q, {feature.width}], as the vectors of {feature.name!r}"
+            )
+        asked = [Query.of_vectors(each) for each in (queries[None] if single else queries)]
+    else:
+        single, texts = isinstance(queries, str), _check_texts(queries)
+        asked, mean = embed_late(file, feature, texts, prompt=prompt, named=named)
+    search, first = MaxSimSearch(asked, top=top, mean=mean), 0
+    for values, row_splits in file.blocks(feature.name):
+        assert row_splits is not None  # a text has several vectors
+        search.add(restore(values, feature), row_splits, first)
+        first += len(row_splits) - 1
+    _warn(search.counts)
+    found = []
+    for query, hits in zip(asked, search.hits(), strict=True):
+        places = zip(hits.similarities.tolist(), hits.records.tolist(), strict=True)
+        found.append([_text_neighbor(file, feature, query, *place) for place in places])
+    return found[0] if single else found
+
+
+def _text_neighbor(
+    file: FeatureFile, feature: Feature, query: Query, similarity: float, number: int
+) -> Neighbor:
+    record = file[number]
+    tokens = (record.units or {})[feature.level]["vector_tokens"]
+    found = matches(query, restore(record.features[feature.name], feature), tokens)
+    position = best_match(query, found).position
+    return Neighbor(similarity, record.unique_id, number, position, tokens, found)
 
 
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:

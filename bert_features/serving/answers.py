@@ -2,12 +2,14 @@
 
 import io
 from collections.abc import Callable, Iterator
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 import orjson
 
 from bert_features.batches.pieces import offsets_of
+from bert_features.config.levels import LEVELS
 from bert_features.extraction.assembly import with_pieces
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.records import FeatureBatch
@@ -47,10 +49,18 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
         yield {
             **(_tokens(service, answer, i) if answer.with_tokens else {}),
             **({} if record.words is None else {"words": record.words}),
+            **dict(starmap(_units, (record.units or {}).items())),
             "tokens_lost": lost[i],
             "unknown_tokens": unknown[i],
             "features": features,
         }
+
+
+def _units(level: str, cells: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """The units of a text, each with its columns, under the key that the level has in JSON."""
+    fields = LEVELS[level].fields
+    values = zip(*(cells[name] for name in fields), strict=True)
+    return LEVELS[level].key, [dict(zip(fields.values(), unit, strict=True)) for unit in values]
 
 
 def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
@@ -61,19 +71,24 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     frame = tokenizer.frame
     separators = np.flatnonzero(ids == frame.sep_id)
     first_length = int(separators[0]) + (frame.separators if len(separators) > 1 else 1)
-    second_length = len(ids) - first_length
+    # Behind the last [SEP] is what fills a query.
+    second_length = int(separators[-1]) + 1 - first_length
+    filled = len(ids) - first_length - second_length
     kept = int(separators[0]) - 1, max(second_length - 1, 0)
     return {
         "tokens": tokenizer.convert_ids_to_tokens(ids.tolist()),
         "token_ids": ids,
-        "type_ids": [0] * first_length + [int(frame.has_types)] * second_length,
-        "offsets": offsets_of(
-            answer.pieces,
-            example,
-            kept,
-            answer.preparation.long_text,
-            skip=answer.prompts[example],
-        ),
+        "type_ids": [0] * first_length + [int(frame.has_types)] * second_length + [0] * filled,
+        "offsets": [
+            *offsets_of(
+                answer.pieces,
+                example,
+                kept,
+                answer.preparation.long_text,
+                skip=answer.prompts[example],
+            ),
+            *[None] * filled,
+        ],
     }
 
 

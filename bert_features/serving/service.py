@@ -176,6 +176,9 @@ class Service:
         longest = max(tokens) if preparation.in_windows else preparation.max_seq_length
         kept = [min(count, longest) for count in tokens]
         units = {"token": kept, "word": [*words], "sequence": [1] * len(examples)}
+        sides = preparation.sides
+        least = 0 if sides is None else sides.query.fill_length
+        units["vector"] = [max(count, least) for count in kept]
         vectors = {
             level: sum(map(row.count, kept if row.axes == 2 else units[row.unit]))
             for level, row in LEVELS.items()
