@@ -13,7 +13,7 @@ Each setting is followed, known to be without effect, or a reason for `unsupport
 import functools
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,21 @@ class MultiVectorSettings:
     similarity: str = "maxsim"
     files: tuple[Path, ...] = ()
     unsupported: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as JSON values, without those that are not there."""
+        facts: dict[str, Any] = {"form": self.form}
+        if self.unsupported is not None:
+            return facts | {"unsupported": self.unsupported}
+        widths = [module.outputs for module in self.modules if isinstance(module, DenseModule)]
+        facts |= {"width": widths[-1]} if widths else {}
+        for name in (QUERY, DOCUMENT):
+            values = asdict(getattr(self, name))
+            facts[name] = {key: value for key, value in values.items() if value}
+        return facts | {
+            "normalized": self.modules[-1:] == ("normalize",),
+            "similarity": self.similarity,
+        }
 
     def check_supported(self) -> None:
         """Refuses settings that cannot be followed, for `unsupported`; raises CheckpointError."""

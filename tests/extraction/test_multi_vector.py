@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_features import FeatureExtractor, find_checkpoint
+from bert_features import (
+    ExtractConfig,
+    FeatureExtractor,
+    extract,
+    find_checkpoint,
+    plan,
+    read_features,
+)
+from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.export.savedmodel import export_savedmodel
 from tests.multi_vector import KIND, NAMES, SIDES, TEXTS, scores, vectors, write
 from tests.reference.late_interaction import late_vectors, max_sim
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -98,3 +108,109 @@ def test_what_a_run_may_not_ask_for(tmp_path, toy):
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match="HierarchicalPooling"):
         FeatureExtractor.from_checkpoint(folder, **KIND)
+
+
+OUTPUTS = [
+    {"name": "late", **KIND},
+    {"name": "int8", **KIND, "dtype": "int8", "calibration": 3},
+    {"name": "bits", **KIND, "dtype": "binary"},
+    {"name": "states", "layers": [-1]},
+    {"name": "dense", "level": "sequence", "pooling": "cls", "layers": [-1]},
+    {"name": "attention", "kind": "attention", "layers": [-1]},
+]
+
+
+def test_dense_tokens_attention_and_multi_vectors_come_from_one_pass(tmp_path):
+    """The vectors are those of the tokens, projected: without the skip list, of length 1."""
+    folder = write("classic", tmp_path / "in")
+    linear = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    settings = ExtractConfig.of({"checkpoint": str(folder), "outputs": OUTPUTS})
+    extract(settings, tmp_path / "in.txt", tmp_path / "out.npz")
+    planned = plan(settings, tmp_path / "in.txt")
+    records = list(read_features(tmp_path / "out.npz"))
+    floats = list(read_features(tmp_path / "out.npz", floats=True))
+    sizes = 0
+    for record, restored, wanted in zip(
+        records, floats, vectors("classic", "document"), strict=True
+    ):
+        kept = [token not in ".,?" for token in record.tokens]
+        projected = record.features["states"][kept] @ linear.T
+        projected /= np.linalg.norm(projected, axis=1, keepdims=True)
+        close(record.features["late"], projected)
+        close(record.features["late"], wanted)
+        close(record.features["dense"], record.features["states"][0])
+        units = record.units["vector"]
+        assert units["vector_tokens"] == tuple(np.array(record.tokens)[kept])
+        assert units["vector_token_ids"].tolist() == record.token_ids[kept].tolist()
+        assert record.features["attention"].shape == (2, len(kept), len(kept))
+        if record.unique_id < 3:  # whose ranges int8 has: half a step of them, at most
+            assert np.abs(restored.features["int8"] - wanted).max() < 1 / 255
+        bits = np.unpackbits(record.features["bits"], axis=1, count=8)
+        assert (bits == (record.features["late"] > 0)).all()
+        assert record.features["int8"].dtype == np.int8
+        sizes += sum(record.features[name].nbytes for name in record.features)
+    assert planned.output_bytes("npz") == sizes
+
+
+def test_long_documents_in_windows_have_each_token_once(tmp_path):
+    """From the row that owns it, as tokens; a query is cut and filled all the same."""
+    folder = write("classic", tmp_path / "in")
+    extractor = FeatureExtractor.from_checkpoint(
+        folder, outputs=[OUTPUTS[0], OUTPUTS[3]], long_text="window", max_seq_length=14
+    )
+    linear = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    (record,) = extractor([f"{TEXTS[3]} {TEXTS[3]}"])
+    assert record.tokens.count("[CLS]") == record.tokens.count("[SEP]") == 1
+    assert len(record.tokens) > 2 * 14
+    kept = [token not in ".,?" for token in record.tokens]
+    projected = record.features["states"][kept] @ linear.T
+    projected /= np.linalg.norm(projected, axis=1, keepdims=True)
+    close(record.features["late"], projected)
+    found = encoded(extractor, "query", output="late")
+    close(np.concatenate(found), np.concatenate(vectors("classic", "query")))
+
+
+def test_a_run_that_was_cut_off_and_a_cache_give_the_same_bytes(tmp_path):
+    """Two shards, one of which is gone; and queries of the same texts share no entry."""
+    folder = write("classic", tmp_path / "in")
+    texts = [text for text in TEXTS if text] * 2
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    shared = {"checkpoint": str(folder), **KIND, "shard_examples": 6, "format": "parquet"}
+    extract(ExtractConfig(**shared), tmp_path / "in.txt", f"{tmp_path}/out/")
+    shards = sorted((tmp_path / "out").glob("*.parquet"))
+    before = [shard.read_bytes() for shard in shards]
+    shards[1].unlink()
+    extract(ExtractConfig(**shared), tmp_path / "in.txt", f"{tmp_path}/out/")
+    assert [shard.read_bytes() for shard in shards] == before
+    cached = {"checkpoint": str(folder), **KIND, "cache": str(tmp_path / "cache")}
+    for name, prompt in (("a", None), ("b", None), ("q", "query")):
+        settings = ExtractConfig(**cached, prompt=prompt)
+        extract(settings, tmp_path / "in.txt", tmp_path / f"{name}.npz")
+    files = {name: read_features(tmp_path / f"{name}.npz") for name in "abq"}
+    for a, b in zip(files["a"], files["b"], strict=True):
+        np.testing.assert_array_equal(a.features["multi_vector"], b.features["multi_vector"])
+        assert a.units["vector"]["vector_tokens"] == b.units["vector"]["vector_tokens"]
+    assert files["q"].metadata["task"] == "query"
+    assert {len(record.features["multi_vector"]) for record in files["q"]} == {12}
+
+
+def test_documents_may_pack_and_queries_may_not(tmp_path):
+    folder = write("classic", tmp_path / "in")
+    assert not FeatureExtractor.from_checkpoint(folder, **KIND).preparation.packing
+    packed = FeatureExtractor.from_checkpoint(folder, **KIND, packing=True)
+    close(packed.encode(TEXTS, ragged=True)[0], np.concatenate(vectors("classic", "document")))
+    with pytest.raises(ConfigError, match="queries of this checkpoint are filled with tokens"):
+        packed.encode_query(TEXTS)
+
+
+def test_copies_keep_the_projection(tmp_path):
+    """`convert` writes modules and weights; an export and a Keras layer have no multi-vectors."""
+    folder = write("plain", tmp_path / "in")
+    convert(find_checkpoint(folder), tmp_path / "copy", to="safetensors")
+    copy, own = find_checkpoint(tmp_path / "copy"), find_checkpoint(folder)
+    assert copy.multi_vector.modules == own.multi_vector.modules
+    for name, values in read_dense(own, own.dense).items():
+        np.testing.assert_array_equal(read_dense(copy, copy.dense)[name], values)
+    with pytest.raises(ConfigError, match="'multi_vector', which an export cannot have"):
+        export_savedmodel(tmp_path / "export", checkpoint=own, outputs=[KIND])
