@@ -213,9 +213,9 @@ def _read_modules(
         for kind, path in modules
         if kind in ("Dense", "Normalize")
     ]
-    skipped = (
-        _skipped(folder / dict(modules)[_MASK]) if _MASK in kinds else {QUERY: (), DOCUMENT: ()}
-    )
+    skipped: dict[str, tuple[str, ...]] = {QUERY: (), DOCUMENT: ()}
+    if _MASK in kinds:
+        skipped = _skipped(folder / dict(modules)[_MASK])
     if form == "PyLate":  # which masks and scales by itself
         words = _words(folder / MAIN_CONFIG, main, "skiplist_words")
         skipped[DOCUMENT] += tuple(string.punctuation) if words is None else words

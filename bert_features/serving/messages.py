@@ -1,11 +1,18 @@
 """The bodies of requests and answers; FastAPI makes the OpenAPI page from them."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from bert_features.config.levels import LEVELS
 from bert_features.config.serve_settings import Limits
+
+# The type of a feature's `level`: a Literal of the names.
+if TYPE_CHECKING:
+    Level = str
+else:
+    Level = Literal[tuple(LEVELS)]
 
 # A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
 _Text = Annotated[str, Field(description="A text.")]
@@ -128,7 +135,7 @@ class Feature(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     name: str
-    level: Literal["token", "word", "sequence", "token_pair", "word_pair"]
+    level: Level
     width: int
     dtype: str
     layers: list[int | str]
@@ -149,6 +156,9 @@ class TextResult(BaseModel):
         "[SEP]. Words count as joined by single blanks.",
     )
     words: list[str] | None = Field(default=None, description="With an output of words.")
+    vectors: list[dict[str, Any]] | None = Field(
+        default=None, description="With kind multi_vector: the token of each vector, and its id."
+    )
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")
     features: dict[str, list[Any]] = Field(
