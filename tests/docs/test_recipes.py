@@ -4,8 +4,10 @@ Each recipe has one function here, named after its heading; it checks the block'
 a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
 """
 
+import json
 import re
 import shlex
+import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 from bert_features import read_features
 from bert_features.cli import app
 from tests.docs.oracle import close
+from tests.reference.late_interaction import max_sim
 from tests.reference.numpy_encoder import NumpyEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -262,6 +265,35 @@ def test_recipe_15_search_with_faiss_lancedb_and_qdrant(recipe, oracle):
 @pytest.mark.slow
 def test_recipe_16_search_with_pgvector(database, recipe, oracle):
     assert_loan(recipe, oracle, recipe["cosine"])
+
+
+@pytest.fixture
+def colbert(tmp_path, minilm_dir):
+    """A folder for late interaction, with MiniLM's token vectors as they are."""
+    shutil.copytree(minilm_dir, folder := tmp_path / "colbert")
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink(missing_ok=True)
+    package = "sentence_transformers."
+    paths = {"Transformer": "", "MultiVectorMask": "2_MultiVectorMask", "Normalize": "3_Normalize"}
+    modules = [{"type": f"{package}{name}", "path": path} for name, path in paths.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_recipe_17_late_interaction_with_qdrant(colbert, recipe, oracle):
+    units = []
+    for text in [*recipe["lines"], LOAN]:
+        states = oracle(text)[6]
+        units.append(states / np.linalg.norm(states, axis=1, keepdims=True))
+    *documents, query = units
+    for found, wanted in zip(recipe["vectors"], documents, strict=True):
+        close(found, wanted)
+    close(recipe["query"], query)
+    scores = [max_sim(query, document) for document in documents]
+    assert np.argmax(scores) == recipe["point"].id == recipe["found"].unique_id
+    assert recipe["point"].score == pytest.approx(max(scores), abs=1e-4)
+    assert recipe["found"].similarity == pytest.approx(max(scores), abs=1e-4)
 
 
 def assert_loan(recipe, oracle, score):
