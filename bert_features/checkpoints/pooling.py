@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.multi_vector import MultiVectorSettings
+from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import needs
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
 from bert_features.config.poolings import AutoPooling
@@ -32,7 +33,7 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
 
 
 def late_interaction(
-    checkpoint: Checkpoint, outputs: Sequence[OutputConfig]
+    checkpoint: Checkpoint, outputs: Sequence[OutputConfig | OutputSpec]
 ) -> MultiVectorSettings | None:
     """How the checkpoint makes vectors for late interaction; None if no output needs them.
 

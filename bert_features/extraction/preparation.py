@@ -298,7 +298,7 @@ class Preparation:
 
     def _find_sides(self) -> Sides | None:
         """What is done to documents and queries; the tokenizer gets their markers."""
-        late = late_interaction(self.checkpoint, self._given.output_configs())
+        late = late_interaction(self.checkpoint, self.outputs)
         markers = () if late is None else find_markers(late, self.tokenizer)
         if markers != self.tokenizer.markers:
             self.tokenizer = copy.copy(self.tokenizer)

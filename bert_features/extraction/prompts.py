@@ -137,7 +137,9 @@ def _prepare(
         raise ConfigError(
             f"example {example.unique_id!r} came as words; a prompt {prompt!r} needs texts"
         )
-    changed = replace(example, text_a=prompt + example.text_a, is_query=is_query)
+    changed = replace(
+        example, text_a=prompt + example.text_a, is_query=is_query or example.is_query
+    )
     if not lower_case:
         return changed
     return replace(
