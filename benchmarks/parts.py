@@ -1,6 +1,7 @@
 """Measures one part of the package at a time; each sub-command is one measurement.
 
     .venv/bin/python benchmarks/parts.py outputs TEXTS      three outputs from one pass, and words
+    .venv/bin/python benchmarks/parts.py together TEXTS     one pass with all kinds for search
     .venv/bin/python benchmarks/parts.py dedupe TEXTS       what `dedupe` costs and gains
     .venv/bin/python benchmarks/parts.py precision TEXTS    how close bfloat16 is to float32
     .venv/bin/python benchmarks/parts.py tokenizer TEXTS…   the tokenizer and Hugging Face's
@@ -13,6 +14,7 @@ the ratios, not the speeds. CPU seconds are disturbed less by other programs on 
 """
 
 import argparse
+import json
 import os
 import tempfile
 import time
@@ -25,9 +27,13 @@ from typing import Any, NamedTuple
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
-from bert_features import ExtractConfig, FeatureExtractor, InputExample
+from bert_features import ExtractConfig, FeatureExtractor, InputExample, find_checkpoint
+from bert_features.checkpoints.convert import convert
 from bert_features.config.bert_config import BertConfig
+from bert_features.config.kinds import KINDS
+from bert_features.config.levels import LEVELS
 
 
 class Seconds(NamedTuple):
@@ -76,14 +82,69 @@ def outputs(options: argparse.Namespace) -> None:
         print(f"  {last} / {slowest}: {seconds[last] / seconds[slowest]:.3f}\n")
 
 
-def _job(examples: list[InputExample], **settings: Any) -> Callable[[], None]:
-    extractor = FeatureExtractor.from_checkpoint("minilm", batch_size=32, **settings)
+def _job(
+    examples: list[InputExample], checkpoint: str = "minilm", **settings: Any
+) -> Callable[[], None]:
+    extractor = FeatureExtractor.from_checkpoint(checkpoint, batch_size=32, **settings)
 
     def run() -> None:
         for _ in extractor.batches(lambda: examples):
             pass
 
     return run
+
+
+def together(options: argparse.Namespace) -> None:
+    """One pass with the outputs for search and one pass for each: a dense vector, a multi-vector.
+
+    And sparse vectors and spans, if this version has them. The encoder is MiniLM; the projection to
+    128 values and the masked-LM head are random.
+    """
+    wanted: dict[str, dict[str, Any]] = {
+        "dense": {"level": "sequence", "pooling": "mean", "layers": [-1]},
+        "multi_vector": {"kind": "multi_vector"},
+    }
+    if "sparse" in KINDS:
+        wanted["sparse"] = {"kind": "sparse"}
+    if "span" in LEVELS:
+        wanted["spans"] = {"level": "span", "layers": [-1]}
+    examples = [InputExample(i, line) for i, line in enumerate(read_lines(options))]
+    outputs_of = {name: [{"name": name, **own}] for name, own in wanted.items()}
+    outputs_of["together"] = [one for own in outputs_of.values() for one in own]
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = _late_interaction(Path(folder, "model"))
+        runs = {}
+        for name, own in outputs_of.items():
+            spans = {"spans": "16"} if any(one.get("level") == "span" for one in own) else {}
+            runs[name] = _job(examples, checkpoint, outputs=own, **spans)
+        seconds = in_turns(runs, options.rounds)
+    print(f"{len(examples)} texts, medians of {options.rounds} interleaved runs, seconds (CPU)")
+    for name, (elapsed, cpu) in seconds.items():
+        print(f"  {name:<14} {elapsed:6.2f} ({cpu:6.2f})")
+    apart = sum(one.elapsed for name, one in seconds.items() if name != "together")
+    print(f"  {len(wanted)} passes / one pass: {apart / seconds['together'].elapsed:.2f}\n")
+
+
+def _late_interaction(folder: Path) -> str:
+    """MiniLM as a ColBERT of Stanford, with a masked-LM head; both parts are random."""
+    convert(find_checkpoint("minilm"), folder, to="safetensors")
+    (folder / "modules.json").unlink()  # of sentence-transformers, whose pooling it has no more
+    config = json.loads((folder / "config.json").read_text())
+    width, words, rng = config["hidden_size"], config["vocab_size"], np.random.default_rng(0)
+    head = "cls.predictions"
+    shapes = {
+        "linear.weight": (128, width),
+        f"{head}.transform.dense.weight": (width, width),
+        f"{head}.transform.dense.bias": (width,),
+        f"{head}.transform.LayerNorm.weight": (width,),
+        f"{head}.transform.LayerNorm.bias": (width,),
+        f"{head}.bias": (words,),
+    }
+    random = {n: rng.normal(size=s, scale=0.1).astype(np.float32) for n, s in shapes.items()}
+    own = {f"bert.{name}": array for name, array in load_file(folder / "model.safetensors").items()}
+    save_file(own | random, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
+    return str(folder)
 
 
 def dedupe(options: argparse.Namespace) -> None:
@@ -344,7 +405,12 @@ def main() -> None:
         added.add_argument("--rounds", type=int, default=rounds, help="number of timed runs")
         return added
 
-    for run, lines, rounds in ((outputs, 1500, 7), (dedupe, 4000, 3), (precision, 1000, 1)):
+    for run, lines, rounds in (
+        (outputs, 1500, 7),
+        (together, 500, 3),
+        (dedupe, 4000, 3),
+        (precision, 1000, 1),
+    ):
         of_texts = command(run, rounds)
         of_texts.add_argument("texts", type=Path, help="file with one text per line")
         of_texts.add_argument("--lines", type=int, default=lines, help="number of texts")

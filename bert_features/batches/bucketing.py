@@ -21,7 +21,14 @@ from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.batches.packed_rows import pack
 from bert_features.batches.row_plan import expand_ranges
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.packing import MAX_PACKED_TEXTS, POSITION_IDS, SPAN_BOUNDS, TEXT_NUMBERS
+from bert_features.config.packing import (
+    ATTENDED,
+    MAX_PACKED_TEXTS,
+    POSITION_IDS,
+    SCORED,
+    SPAN_BOUNDS,
+    TEXT_NUMBERS,
+)
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
@@ -32,7 +39,10 @@ FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
 _PLACES = ("word_indices", *SPAN_BOUNDS)
 # Columns of a pool that are no columns of a batch: the columns of tokens; and a batch has
 # masks and types instead.
-_COLUMNS_LEFT_OUT = ("values", *_PLACES, "target_ids", "lengths", "type_starts")
+_COLUMNS_LEFT_OUT = (
+    *("values", *_PLACES, "target_ids", "lengths", "type_starts"),
+    *(ATTENDED, SCORED),
+)
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
 # rounding up to the next bucket costs less than 3 % (benchmarks/diary.md).
@@ -375,7 +385,7 @@ def _batch(
 
     batch = {
         "input_word_ids": laid_out(pool["values"][tokens], pad_id),
-        "input_mask": laid_out(1),
+        "input_mask": laid_out(pool[ATTENDED][tokens] if ATTENDED in pool else 1),
         "input_type_ids": laid_out(is_text_b),
     }
     for name in (name for name in _PLACES if name in pool):

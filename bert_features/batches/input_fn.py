@@ -25,6 +25,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
+from bert_features.batches.sides import Sides
 from bert_features.batches.spans import PiecePlaces, SpanTable, find_spans, place_spans
 from bert_features.batches.word_tables import WordTable
 from bert_features.batches.words import (
@@ -36,7 +37,7 @@ from bert_features.batches.words import (
     locate_words,
     text_lengths,
 )
-from bert_features.config.packing import SPAN_BOUNDS, TARGET_IDS
+from bert_features.config.packing import ATTENDED, SCORED, SPAN_BOUNDS, TARGET_IDS
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenizer import Tokenizer
@@ -124,6 +125,7 @@ class TextInputFn:
       with_spans: whether an output has spans.
       chunks: for examples without spans of their own the pieces of a chunk, and what two share.
       scores: whether each piece is masked in a row of its own, see `rows_to_score`.
+      sides: what is done to documents and queries for late interaction.
       stages: measures reading, tokenizing and batching.
 
     Attributes:
@@ -146,6 +148,7 @@ class TextInputFn:
         with_spans: bool = False,
         chunks: tuple[int, int] | None = None,
         scores: bool = False,
+        sides: Sides | None = None,
         stages: StageClock | None = None,
     ) -> None:
         self.buckets = resolve_buckets(buckets, buckets[-1])
@@ -156,6 +159,7 @@ class TextInputFn:
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words, self._mask_id, self._scores = words, mask_id, scores
         self._with_spans, self._chunks = with_spans, chunks
+        self._sides = sides
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
         self._layout = Layout(
@@ -302,12 +306,16 @@ class TextInputFn:
         def name(i: int) -> str:
             return f"example {examples[i].unique_id!r}"
 
-        rows, table = self._layout.rows(values, text_sizes, words, name)
+        sides, are_queries = self._sides, np.array([each.is_query for each in examples], bool)
+        cuts = None if sides is None else sides.cuts(are_queries)
+        rows, table = self._layout.rows(values, text_sizes, words, name, cuts)
         spans: SpanTable | None = None
         if self._with_spans:
             begins = self._tokenizer.begins_word[values] & alone
             places = PiecePlaces.of(units, lengths, starts, ends, begins)
             rows, spans = place_spans(rows, find_spans(examples, places, self._chunks), name)
+        if sides is not None:
+            rows = sides.marked(rows, are_queries)
         if self._scores and self._mask_id is not None:
             special_ids, by_word = self._frame.special_ids, self._words is not None
             rows = rows_to_score(rows, self._mask_id, special_ids, by_word=by_word)
@@ -318,7 +326,9 @@ class TextInputFn:
         names = ["values", "lengths", "type_starts", "tokens_lost"]
         if self._needs_window_columns:
             names += _WINDOW_COLUMNS
-        names += [n for n in (*SPAN_BOUNDS, TARGET_IDS) if getattr(rows, n) is not None]
+        names += [
+            n for n in (*SPAN_BOUNDS, TARGET_IDS, ATTENDED, SCORED) if getattr(rows, n) is not None
+        ]
         columns = {"unique_ids": first + rows.examples}
         return columns | {name: getattr(rows, name) for name in names}
 

@@ -70,7 +70,7 @@ class LongText:
 
 
 def kept_lengths(
-    length_a: _Lengths, length_b: _Lengths, seq_length: int, separators: int = 1
+    length_a: _Lengths, length_b: _Lengths, seq_length: _Lengths | int, separators: int = 1
 ) -> tuple[_Lengths, _Lengths]:
     """Numbers of pieces that stay in a row of `seq_length` with [CLS] and its [SEP]s.
 
@@ -80,7 +80,7 @@ def kept_lengths(
     Args:
       length_a: number of pieces of text_a, or an array of such numbers.
       length_b: number of pieces of text_b, in the same form.
-      seq_length: length of the row.
+      seq_length: length of the row, or of each row.
       separators: number of [SEP]s between the texts.
 
     Returns:

@@ -4,6 +4,7 @@ Shape legend: `N` examples, `P` pieces of all their texts. Texts are numbered 2 
 2 * i + 1 for text_b of example i; a missing text has no pieces.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -122,26 +123,37 @@ def tokenize_units(
 
     `mask_id` is the id for each [MASK], or a tokenizer's `<mask>`, in a unit. Without an output of
     the masked-LM head it is None: [MASK] is characters, as in google-research/bert's tokenizer.
+    The tokenizer's markers are single tokens in any case.
 
     Then the first character of each piece in its unit, and one past its last, int32 [P], or zeros
     if they are not wanted, as they take longer.
     """
-    if mask_id is None:
+    whole_ids = tokenizer.markers + (() if mask_id is None else (mask_id,))
+    if not whole_ids:
         return _tokenize(tokenizer, units, with_places=with_places)
-    mask, takes_blanks = tokenizer.tokens[mask_id], tokenizer.frame.mask_takes_blanks
-    counts = [unit.count(mask) for unit in units.strings]
-    if not any(counts):
-        return _tokenize(tokenizer, units, with_places=with_places)
-    # Each unit as the strings before, between and after its masks; these are the odd ones, empty.
+    # Each unit as the strings before, between and after these tokens: the odd ones are empty.
+    found = {tokenizer.tokens[each]: each for each in whole_ids}
+    pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))))
+    takes_blanks = tokenizer.frame.mask_takes_blanks
     parts: list[str] = []
     begins: list[int] = []  # of each part in its unit
+    inserted: list[tuple[int, int]] = []  # id and characters of each token
+    counts = []
     for unit in units.strings:
-        texts, begin = unit.split(mask), 0
-        for number, text in enumerate(texts):
-            last = number == len(texts) - 1
-            parts += [text.rstrip() if takes_blanks and not last else text, *[""] * (not last)]
-            begins += [begin, *[begin + len(text)] * (not last)]
-            begin += len(text) + len(mask)
+        begin = 0
+        matches = [*pattern.finditer(unit)]
+        for match in matches:
+            text, number = unit[begin : match.start()], found[match[0]]
+            parts += [text.rstrip() if takes_blanks and number == mask_id else text, ""]
+            begins += [begin, match.start()]
+            inserted.append((number, len(match[0])))
+            begin = match.end()
+        parts.append(unit[begin:])
+        begins.append(begin)
+        counts.append(len(matches))
+    if not inserted:
+        return _tokenize(tokenizer, units, with_places=with_places)
+    numbers, sizes = np.array(inserted, np.int32).T
     whole = replace(units, strings=parts)
     ids, lengths, starts, ends = _tokenize(tokenizer, whole, with_places=with_places)
     part_counts = 2 * np.array(counts) + 1
@@ -149,8 +161,8 @@ def tokenize_units(
     is_mask = (np.arange(len(parts)) - np.repeat(firsts, part_counts)) % 2 == 1
     at = np.cumsum(lengths)[is_mask]
     lengths = lengths + is_mask
-    ids = np.insert(ids, at, np.int32(mask_id))
-    starts, ends = np.insert(starts, at, 0), np.insert(ends, at, len(mask) * with_places)
+    ids = np.insert(ids, at, numbers)
+    starts, ends = np.insert(starts, at, 0), np.insert(ends, at, sizes * with_places)
     if with_places:
         moved = np.repeat(np.array(begins, np.int32), lengths)
         starts, ends = starts + moved, ends + moved

@@ -88,6 +88,8 @@ class Rows:
       span_begins: int32 [T], for spans, see `spans.place_spans`.
       span_ends: int32 [T], the same.
       target_ids: int32 [T], for scores: the id of the masked piece that is scored, else -1.
+      attended: int32 [T], for late interaction: 1 where other tokens attend to the token.
+      scored: int32 [T], the same: 1 where the token has a vector.
     """
 
     values: np.ndarray
@@ -104,6 +106,8 @@ class Rows:
     span_begins: np.ndarray | None = None
     span_ends: np.ndarray | None = None
     target_ids: np.ndarray | None = None
+    attended: np.ndarray | None = None
+    scored: np.ndarray | None = None
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -114,7 +118,7 @@ def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def count_by_row(found: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """How many of the values of each row are true: bool [T], splits int64 [R + 1] -> int64 [R]."""
+    """The sum of each row, of bool how many are true: [T], splits int64 [R + 1] -> int64 [R]."""
     before = np.concatenate([[0], np.cumsum(found)])
     counts: np.ndarray = np.diff(before[splits])
     return counts

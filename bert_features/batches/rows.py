@@ -58,6 +58,7 @@ class Layout:
         text_lengths: np.ndarray,
         words: WordPieces | None,
         name: Callable[[int], str],
+        cuts: np.ndarray | None = None,
     ) -> tuple[Rows, WordTable | None]:
         """Lays some examples out.
 
@@ -66,6 +67,8 @@ class Layout:
           text_lengths: int64 [2 * N], number of pieces of each text.
           words: the words whose vectors are wanted, if any.
           name: names the i-th example to the user.
+          cuts: int64 [N], the tokens at which an example is cut, whatever its length; 0 for the
+            policy. None for the policy in all.
 
         Returns:
           The rows, by example; and the words of the examples (None
@@ -75,7 +78,7 @@ class Layout:
           InputError: policy `error` and an example that does not fit; or windows, and a word whose
             vector is wanted has more pieces than a window holds.
         """
-        plan = self._plan(Texts(text_lengths, words, name))
+        plan = self._plan(Texts(text_lengths, words, name), 0 if cuts is None else cuts)
         pieces = np.concatenate([values, self._special])
         indices = expand_ranges(plan.starts.ravel(), plan.lengths.ravel())
         windows = np.arange(len(plan.examples)) - np.searchsorted(plan.examples, plan.examples)
@@ -98,12 +101,11 @@ class Layout:
         table = place_words(rows, word_of_token, words, num_examples=len(text_lengths) // 2)
         return rows, table
 
-    def _plan(self, texts: Texts) -> RowPlan:
+    def _plan(self, texts: Texts, cuts: np.ndarray | int) -> RowPlan:
         length_a, length_b = texts.lengths[0::2], texts.lengths[1::2]
-        kept_a, kept_b = kept_lengths(
-            length_a, length_b, self._long_text.seq_length, self._separators
-        )
-        cut = (kept_a < length_a) | (kept_b < length_b)
+        limits = np.where(cuts, cuts, self._long_text.seq_length)
+        kept_a, kept_b = kept_lengths(length_a, length_b, limits, self._separators)
+        cut = ((kept_a < length_a) | (kept_b < length_b)) & (cuts == 0)
         if self._long_text.policy == "error" and cut.any():
             self._refuse(int(np.flatnonzero(cut)[0]), texts)
         plan = self._single_rows(kept_a, kept_b, texts)

@@ -2,14 +2,19 @@
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from bert_features.checkpoints.locate import STATE_FILE
+from bert_features.checkpoints.multi_vector import MultiVectorSettings
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import SAVED_MODEL, WeightFiles, damage_is_an_error
 from bert_features.config.bert_config import BertConfig, Family
+from bert_features.config.poolings import DenseModule
 from bert_features.files import Role
 from bert_features.text import tokenizer_settings
 
@@ -29,6 +34,8 @@ class Checkpoint:
       sentence_transformers: pooling, length and prompts of a folder that sentence-transformers
         wrote; None for others.
       config_file: the config beside the weights, or the one asked for; None if there is none.
+      multi_vector: how it makes a vector of each token for late interaction; None if it was not
+        trained for that.
     """
 
     name: str
@@ -41,6 +48,7 @@ class Checkpoint:
     expected_sha256: str | None = None
     sentence_transformers: SentenceTransformersSettings | None = None
     config_file: Path | None = None
+    multi_vector: MultiVectorSettings | None = None
 
     @property
     def weights_path(self) -> Path:
@@ -51,6 +59,21 @@ class Checkpoint:
     def kind(self) -> Kind:
         """How the weights are stored: `tf1`, `tf2` or `safetensors`."""
         return self.weights.kind
+
+    @property
+    def dense(self) -> Mapping[DenseModule, Path]:
+        """The file of the weights of each Dense module."""
+        return {
+            module: path
+            for settings in (self.sentence_transformers, self.multi_vector)
+            if settings is not None
+            for module, path in settings.dense.items()
+        }
+
+    @property
+    def tables(self) -> Mapping[DenseModule, np.ndarray]:
+        """The weights of each of these modules that were read with the settings, float32 [V]."""
+        return {} if self.sentence_transformers is None else self.sentence_transformers.tables
 
     def files(self) -> list[Role]:
         """The files that hold the checkpoint, each with its part.
@@ -67,6 +90,8 @@ class Checkpoint:
         others = [root / name for name in names if (root / name).exists()]
         if self.sentence_transformers is not None:
             others += self.sentence_transformers.files
+        if self.multi_vector is not None:
+            others += self.multi_vector.files
         return roles + [(f"the checkpoint's {path.name}", path) for path in others]
 
     def __repr__(self) -> str:
@@ -85,8 +110,7 @@ class Checkpoint:
         The weights of Dense modules follow. Raises CheckpointError if a file cannot be read.
         """
         digest = hashlib.sha256()
-        found = self.sentence_transformers
-        for path in [*self.weights.files(), *(found.dense.values() if found else ())]:
+        for path in dict.fromkeys([*self.weights.files(), *self.dense.values()]):
             with damage_is_an_error(path), path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()

@@ -1,6 +1,7 @@
 """Finding a checkpoint: by a path, an address, a published name or a hub, with its config."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack, get_args
 
@@ -9,6 +10,7 @@ from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.inferred_config import infer_config
 from bert_features.checkpoints.locate import locate
+from bert_features.checkpoints.multi_vector import read_multi_vector
 from bert_features.checkpoints.read import check_config
 from bert_features.checkpoints.sentence_transformers import (
     SentenceTransformersSettings,
@@ -138,6 +140,11 @@ def _sentence_transformers(path: Path) -> SentenceTransformersSettings | None:
 def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]) -> Checkpoint:
     """The checkpoint whose weights have been located."""
     source, weights, settings = located
+    folder = settings.files[0].parent if settings is not None else weights.root
+    multi_vector = read_multi_vector(folder, weights)
+    if settings is not None and multi_vector is not None:  # whose modules are in its folder
+        files = (*settings.files, *multi_vector.dense.values())
+        settings = replace(settings, dense=multi_vector.dense, files=files)
     config_path = _file(options.get("config_file"), weights, CONFIG_NAMES[weights.kind])
     config, family = _config(name, weights, config_path)
     if hidden_act := options.get("hidden_act"):
@@ -151,6 +158,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
         expected_sha256=source.sha256,
         sentence_transformers=settings,
         config_file=config_path,
+        multi_vector=multi_vector,
     )
     check_config(found)
     return found

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.kinds import KINDS
+from bert_features.checkpoints.multi_vector import MultiVectorSettings
+from bert_features.config.features import OutputSpec
+from bert_features.config.kinds import KINDS, needs
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
 from bert_features.config.poolings import AUTO_POOLING, AutoPooling
 from bert_features.config.settings import shown
+from bert_features.errors import ConfigError
 
 # A pooling that has another name in sentence-transformers than here.
 _RENAMED = {"mean_sqrt_len_tokens": "sqrt_len_mean"}
@@ -17,31 +20,62 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     """What pooling `auto` means: what sentence-transformers' files say, else the mean.
 
     Without an output of pooling `auto` they are not looked at. Raises CheckpointError if the
-    pooling that they ask for is not supported.
+    pooling that they ask for is not supported; and as `late_interaction`.
     """
+    late = late_interaction(checkpoint, outputs)
+    of_tokens = () if late is None else late.modules
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
-        return AutoPooling()
+        return AutoPooling(of_tokens=of_tokens)
     if any(KINDS[output.kind].follows_checkpoint for output in outputs):
         settings.check_sparse()
     if not any(output.pooling == AUTO_POOLING for output in outputs):
-        return AutoPooling(sparse=settings.sparse)
+        return AutoPooling(sparse=settings.sparse, of_tokens=of_tokens)
     settings.check_supported()
     poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
     return AutoPooling(
-        "+".join(poolings), settings.normalize, settings.modules, settings.dim, settings.sparse
+        pooling="+".join(poolings),
+        normalize=settings.normalize,
+        modules=settings.modules,
+        dim=settings.dim,
+        sparse=settings.sparse,
+        of_tokens=of_tokens,
     )
+
+
+def late_interaction(
+    checkpoint: Checkpoint, outputs: Sequence[OutputConfig | OutputSpec]
+) -> MultiVectorSettings | None:
+    """How the checkpoint makes vectors for late interaction; None if no output needs them.
+
+    Raises ConfigError if it does not make any, and CheckpointError if a setting is not supported.
+    """
+    if not needs(outputs, "projection"):
+        return None
+    if checkpoint.multi_vector is None:
+        raise ConfigError.naming(
+            "{kind} 'multi_vector' needs a checkpoint for late interaction: a folder of "
+            "MultiVectorEncoder or PyLate, or a ColBERT of Stanford (HF_ColBERT in its config.json "
+            "and linear.weight among its weights); {name} is none",
+            name=checkpoint.name,
+        )
+    checkpoint.multi_vector.check_supported()
+    return checkpoint.multi_vector
 
 
 def auto_length(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> int | None:
     """The tokens of the longest row with pooling `auto`, where the user sets no length.
 
-    None if no output has it, or sentence-transformers did not write the checkpoint.
+    None if no output has it, or sentence-transformers did not write the checkpoint. For late
+    interaction the row of a document, or of a query if that is longer.
     """
+    positions = checkpoint.config.positions
+    if (late := late_interaction(checkpoint, outputs)) is not None:
+        return max(late.document_length(positions), late.query_length(positions))
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return None
-    return settings.row_length(checkpoint.config.positions)
+    return settings.row_length(positions)
 
 
 @dataclass(frozen=True)
@@ -71,8 +105,11 @@ def auto_text_changes(
 ) -> TextChanges:
     """What sentence-transformers does to each text; nothing if no output has pooling `auto`.
 
-    A tokenizer that lower-cases by itself needs no lower-casing before it.
+    A tokenizer that lower-cases by itself needs no lower-casing before it. For late interaction
+    texts are documents.
     """
+    if (late := late_interaction(checkpoint, outputs)) is not None:
+        return TextChanges(late.document.prompt)
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return TextChanges()

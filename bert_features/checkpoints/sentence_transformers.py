@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from bert_features.checkpoints.sparse_modules import (
     move_transformer,
     read_routes,
     read_sparse,
-    read_table,
 )
 from bert_features.checkpoints.weight_readers import open_weights, read_floats, some
 from bert_features.config.bert_config import HiddenAct
@@ -39,7 +38,8 @@ MAIN_CONFIG = "config_sentence_transformers.json"
 TRANSFORMER_CONFIG = "sentence_bert_config.json"
 # The weights of a Dense, in its folder: the first of these that exists.
 DENSE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-_STORED = ("linear.weight", "linear.bias")  # a kernel is [out, in] there, here [in, out]
+# Its weights; a kernel is [out, in] there, here [in, out].
+_STORED = {"kernel": "linear.weight", "bias": "linear.bias", "residual": "residual.weight"}
 
 # Switches of a Pooling's config -> mode, in the order in which its vectors are put side by side.
 _SWITCHES = {
@@ -57,7 +57,7 @@ _CLASSES |= {name: name for name in ("Router", "SpladePooling", "SparseStaticEmb
 _CLASSES |= dict.fromkeys(("BERT", "MLMTransformer"), "Transformer")
 # torch's classes, which a Dense makes without arguments.
 _TANH = "torch.nn.modules.activation.Tanh"  # the default
-_ACTIVATIONS: dict[str, HiddenAct] = {
+ACTIVATIONS: dict[str, HiddenAct] = {
     _TANH: "tanh",
     "torch.nn.modules.activation.ReLU": "relu",
     "torch.nn.modules.activation.GELU": "gelu_erf",
@@ -69,8 +69,8 @@ _FOLLOWED: dict[str, Any] = {
     **dict.fromkeys((*_SWITCHES, "pooling_mode", "include_prompt"), ...),
     **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), ...),
     **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs"), ...),
-    **dict.fromkeys(("in_features", "out_features", "bias"), ...),
-    "activation_function": tuple(_ACTIVATIONS),
+    **dict.fromkeys(("in_features", "out_features", "bias", "use_residual"), ...),
+    "activation_function": tuple(ACTIVATIONS),
     "module_input_name": ("sentence_embedding",),
     "module_output_name": ("sentence_embedding",),
     "Transformer.module_output_name": ("token_embeddings",),
@@ -110,6 +110,7 @@ class SentenceTransformersSettings:
         can. The other settings are then what could be read.
       files: the files that hold these settings, and the weights of the Dense modules.
       dense: the file of the weights of each Dense module, and of the table of `sparse`.
+      tables: the weights of that table, float32 [V].
     """
 
     transformer_path: str
@@ -128,6 +129,9 @@ class SentenceTransformersSettings:
     unsupported: str | None = None
     files: tuple[Path, ...] = ()
     dense: Mapping[DenseModule, Path] = field(default_factory=dict, hash=False)
+    tables: Mapping[DenseModule, np.ndarray] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def default_prompt(self) -> str:
@@ -137,10 +141,6 @@ class SentenceTransformersSettings:
     def row_length(self, positions: int) -> int:
         """The tokens of the longest row, for a checkpoint with this number of positions."""
         return min(self.max_seq_length or positions, positions)
-
-    def is_table(self, module: DenseModule) -> bool:
-        """Whether a module is the table of sparse vectors of queries."""
-        return self.sparse is not None and module == self.sparse.table
 
     def check_supported(self) -> None:
         """Refuses settings that cannot be followed, for `unsupported`; raises CheckpointError."""
@@ -168,7 +168,7 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     folder = Path(directory)
     if not (folder / MODULES).is_file():
         return None
-    modules, queries = _routes(folder, _modules(read_json(folder / MODULES), folder / MODULES))
+    modules, queries = _routes(folder, read_modules(read_json(folder / MODULES), folder / MODULES))
     path = _path_of_transformer(modules)
     try:
         settings = _read_settings(folder, modules)
@@ -179,8 +179,9 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     except CheckpointError as error:
         settings = replace(settings, sparse_problem=str(error))
     else:
-        sparse, tables = found or (None, {})
-        settings = replace(settings, sparse=sparse, dense={**settings.dense, **tables})
+        sparse, table_files, tables = found or (None, {}, {})
+        dense = {**settings.dense, **table_files}
+        settings = replace(settings, sparse=sparse, dense=dense, tables=tables)
     paths = [folder / MODULES, folder / MAIN_CONFIG, folder / path / TRANSFORMER_CONFIG]
     paths += [folder / ROUTER_CONFIG] if queries else []
     others = [path for kind, path in (*modules, *queries) if kind != "Transformer"]
@@ -206,10 +207,9 @@ def write_settings(
     dense = read_dense(settings, settings.dense) | dict(weights or {})
     for module in settings.dense:
         (place := folder / module.path).mkdir(parents=True, exist_ok=True)
-        arrays = [np.ascontiguousarray(dense[name].T) for name in module.shapes]
-        tensors = dict(zip(_STORED, arrays, strict=False))
-        if settings.is_table(module):
-            tensors = {"weight": arrays[0][0]}
+        tensors = {_stored(name): np.ascontiguousarray(dense[name].T) for name in module.shapes}
+        if module in settings.tables:
+            tensors = {"weight": settings.tables[module]}
         save_file(tensors, place / DENSE_WEIGHTS[0], metadata={"format": "pt"})
     for path in set(settings.files) - {*settings.dense.values()}:
         new = lengths if path.name == TRANSFORMER_CONFIG else folder / path.relative_to(root)
@@ -218,7 +218,7 @@ def write_settings(
     if (router := folder / ROUTER_CONFIG).is_file():
         move_transformer(router, settings.transformer_path)
     modules = read_json(root / MODULES)
-    for module, (kind, _) in zip(modules, _modules(modules, root / MODULES), strict=True):
+    for module, (kind, _) in zip(modules, read_modules(modules, root / MODULES), strict=True):
         module["path"] = "" if kind == "Transformer" else module["path"]
     (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
     if settings.max_seq_length is not None:  # the tokenizer's file, which is not copied, may say it
@@ -227,29 +227,48 @@ def write_settings(
         lengths.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def read_dense(
-    settings: SentenceTransformersSettings | None, modules: Iterable[DenseModule]
-) -> dict[str, np.ndarray]:
-    """The weights of some of the Dense modules, float32 by canonical name.
+class HasDense(Protocol):
+    """What knows the weights of each Dense module."""
+
+    @property
+    def dense(self) -> Mapping[DenseModule, Path]:
+        """Module -> file."""
+        ...
+
+    @property
+    def tables(self) -> Mapping[DenseModule, np.ndarray]:
+        """Module -> its weights, float32 [V], of those that are read already."""
+        ...
+
+
+def read_dense(source: HasDense | None, modules: Iterable[DenseModule]) -> dict[str, np.ndarray]:
+    """The weights of some of the Dense modules of `source`, float32 by canonical name.
 
     Raises CheckpointError if a file is damaged, or does not hold what its module needs.
     """
     weights: dict[str, np.ndarray] = {}
     for module in modules:
-        assert settings is not None  # modules come from settings
-        path = settings.dense[module]
-        if settings.is_table(module):
-            transformer = settings.files[0].parent / settings.transformer_path
-            weights |= dict.fromkeys(module.shapes, read_table(path, transformer)[:, None])
+        assert source is not None  # modules come from it
+        if module in source.tables:
+            weights |= dict.fromkeys(module.shapes, source.tables[module][:, None])
             continue
-        wanted = dict(zip(_STORED, (s[::-1] for s in module.shapes.values()), strict=False))
+        path = source.dense[module]
+        wanted = {_stored(name): shape[::-1] for name, shape in module.shapes.items()}
         reader = open_weights(path, "safetensors")
-        if (received := dict(reader.shapes())) != wanted:
+        received = dict(reader.shapes())
+        if not module.path:  # a file that also holds the encoder
+            received = {name: shape for name, shape in received.items() if name in wanted}
+        if received != wanted:
             held = some([f"{name} {shape}" for name, shape in received.items()])
             raise CheckpointError(f"{path} holds {held}; its config needs {wanted}")
-        for name, stored in zip(module.shapes, wanted, strict=True):
-            weights[name] = read_floats(reader, stored, path).T
+        for name in module.shapes:
+            weights[name] = read_floats(reader, _stored(name), path).T
     return weights
+
+
+def _stored(name: str) -> str:
+    """The name in a Dense module's own file of a weight, by its canonical name."""
+    return _STORED[name.rpartition("/")[2]]
 
 
 def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTransformersSettings:
@@ -258,11 +277,11 @@ def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTran
     if problem is None:
         modes, include_prompt = _read_pooling(folder / modules[1][1] / "config.json")
         for kind, path in modules[2:]:
-            after.append(_read_dense(folder, path) if kind == "Dense" else "normalize")
+            after.append(read_dense_module(folder, path) if kind == "Dense" else "normalize")
     normalize = after[-1:] == ["normalize"]
-    prompts, default, similarity, dim = _read_main(folder / MAIN_CONFIG)
+    prompts, default, similarity, dim = read_main(folder / MAIN_CONFIG)
     transformer = _path_of_transformer(modules)
-    max_seq_length, do_lower_case = _read_transformer(folder / transformer)
+    max_seq_length, do_lower_case = read_transformer(folder / transformer)
     return SentenceTransformersSettings(
         transformer_path=transformer,
         pooling_modes=tuple(modes),
@@ -276,7 +295,7 @@ def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTran
         default_prompt_name=default,
         similarity=similarity,
         unsupported=problem,
-        dense={m: _weights(folder / m.path) for m in after if isinstance(m, DenseModule)},
+        dense={m: dense_weights(folder / m.path) for m in after if isinstance(m, DenseModule)},
     )
 
 
@@ -287,40 +306,43 @@ def _problems(folder: Path, modules: list[tuple[str, str]]) -> Iterator[str]:
         allowed = "Transformer and Pooling, then Dense or Normalize"
         yield f"its modules are {', '.join(kinds)}, not {allowed}"
     for kind, path in modules:
-        file = folder / path / (TRANSFORMER_CONFIG if kind == "Transformer" else "config.json")
-        needed = {"Pooling": [file], "Dense": [file, _weights(folder / path)]}.get(kind, [])
-        yield from (f"there is no {path}/{each.name}" for each in needed if not each.is_file())
-        yield from _unfollowed(kind, file)
-        if kind == "Pooling" and (others := {*_read_pooling(file)[0]} - {*_SUPPORTED}):
+        yield from module_problems(folder, kind, path, _FOLLOWED)
+        if kind == "Pooling" and (
+            others := {*_read_pooling(folder / path / "config.json")[0]} - {*_SUPPORTED}
+        ):
             yield f"its pooling is {', '.join(sorted(others))}"
 
 
-def _unfollowed(kind: str, file: Path) -> Iterator[str]:
-    """The settings of a module that have another value than those that are followed."""
+def module_problems(folder: Path, kind: str, path: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """Why a module is not followed: what is missing, and settings whose value is not in `known`."""
+    file = folder / path / (TRANSFORMER_CONFIG if kind == "Transformer" else "config.json")
+    needed = {"Pooling": [file], "Dense": [file, dense_weights(folder / path)]}.get(kind, [])
+    yield from (f"there is no {path}/{each.name}" for each in needed if not each.is_file())
     # Nothing else is read of a Normalize, whose folder may be the folder of the Transformer.
     default = ... if kind == "Normalize" else ()
     for key, value in (read_json_object(file) if file.is_file() else {}).items():
-        followed = _FOLLOWED.get(f"{kind}.{key}", _FOLLOWED.get(key, default))
+        followed = known.get(f"{kind}.{key}", known.get(key, default))
         if value and followed is not ... and value not in followed:
-            yield str(_error(file, key, value, ", ".join(map(shown, [*followed, None]))))
+            yield str(wrong_value(file, key, value, ", ".join(map(shown, [*followed, None]))))
 
 
-def _weights(folder: Path) -> Path:
+def dense_weights(folder: Path) -> Path:
     """The file of the weights of a Dense; the first of the names if there is none."""
     paths = [folder / name for name in DENSE_WEIGHTS]
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _read_dense(folder: Path, inner: str) -> DenseModule:
+def read_dense_module(folder: Path, inner: str) -> DenseModule:
     """The Dense in a folder below the main one; it is no larger than its weights."""
-    path, weights = folder / inner / "config.json", _weights(folder / inner)
+    path, weights = folder / inner / "config.json", dense_weights(folder / inner)
     values = read_json_object(path)
-    inputs, outputs = (_count(path, values, key) for key in ("in_features", "out_features"))
+    inputs, outputs = (count_of(path, values, key) for key in ("in_features", "out_features"))
     if inputs * outputs > weights.stat().st_size:  # a value takes at least a byte
-        raise _error(path, "in_features", inputs, f"no more values than {weights.name} holds")
-    activation = _ACTIVATIONS[values.get("activation_function") or _TANH]
-    has_bias = _flag(path, values, "bias", default=True)
-    return DenseModule(inner, inputs, outputs, activation, has_bias)
+        raise wrong_value(path, "in_features", inputs, f"no more values than {weights.name} holds")
+    activation = ACTIVATIONS[values.get("activation_function") or _TANH]
+    has_bias = flag_of(path, values, "bias", default=True)
+    has_residual = flag_of(path, values, "use_residual", default=False)
+    return DenseModule(inner, inputs, outputs, activation, has_bias, has_residual)
 
 
 def transformer_path(modules: object, source: str | Path) -> str:
@@ -328,7 +350,7 @@ def transformer_path(modules: object, source: str | Path) -> str:
 
     Raises CheckpointError if they are not a list of modules.
     """
-    return _path_of_transformer(_modules(modules, source))
+    return _path_of_transformer(read_modules(modules, source))
 
 
 def _routes(
@@ -338,7 +360,7 @@ def _routes(
     file = folder / ROUTER_CONFIG
     if [kind for kind, _ in modules] != ["Router"] or not file.is_file():
         return modules, []
-    routes = {name: _modules(each, file) for name, each in read_routes(file).items()}
+    routes = {name: read_modules(each, file) for name, each in read_routes(file).items()}
     return routes.get("document", modules), routes.get("query", [])
 
 
@@ -346,10 +368,12 @@ def _path_of_transformer(modules: list[tuple[str, str]]) -> str:
     return next((path for kind, path in modules if kind == "Transformer"), "")
 
 
-def _modules(modules: object, path: str | Path) -> list[tuple[str, str]]:
+def read_modules(modules: object, path: str | Path) -> list[tuple[str, str]]:
     """Class and folder of each module; a class that does not exist here has its full name."""
     if not isinstance(modules, list) or not modules or len(modules) > 100:
-        raise _error(path, "", modules, "a list of modules, as sentence-transformers writes it")
+        raise wrong_value(
+            path, "", modules, "a list of modules, as sentence-transformers writes it"
+        )
     return [_module(path, module) for module in modules]
 
 
@@ -358,12 +382,12 @@ def _module(path: str | Path, module: object) -> tuple[str, str]:
     if isinstance(module, dict):
         name, folder = module.get("type"), module.get("path")
     if not isinstance(name, str) or not isinstance(folder, str):
-        raise _error(path, "a module", module, "an object with a type and a path")
+        raise wrong_value(path, "a module", module, "an object with a type and a path")
     below = posixpath.normpath(folder)  # `1_Pooling` for `./1_Pooling/`
     below = "" if below == "." else below
     # normpath removes a ".." with the folder before it
     if ".." in folder.split("/") or not _PATH.fullmatch(below):
-        raise _error(path, "path", folder, "a folder below this one, such as 1_Pooling")
+        raise wrong_value(path, "path", folder, "a folder below this one, such as 1_Pooling")
     own = name.startswith("sentence_transformers.")
     kind = _CLASSES.get(name.rpartition(".")[2]) if own else None
     return kind or shown(name).strip("'\""), below
@@ -372,7 +396,7 @@ def _module(path: str | Path, module: object) -> tuple[str, str]:
 def _read_pooling(path: Path) -> tuple[list[str], bool]:
     """The modes of a Pooling, in the order of their vectors; and whether prompts count."""
     values = read_json_object(path)
-    include_prompt = _flag(path, values, "include_prompt", default=True)
+    include_prompt = flag_of(path, values, "include_prompt", default=True)
     stated = values.get("pooling_mode")
     if stated is not None:
         modes = [stated] if isinstance(stated, str) else stated
@@ -380,51 +404,53 @@ def _read_pooling(path: Path) -> tuple[list[str], bool]:
         allowed = isinstance(modes, list) and modes and all(mode in known for mode in modes)
         if not allowed or len({*modes}) < len(modes):
             each = f"one or several of {', '.join(known)}, each once"
-            raise _error(path, "pooling_mode", stated, each)
+            raise wrong_value(path, "pooling_mode", stated, each)
         return modes, include_prompt
-    on = [mode for key, mode in _SWITCHES.items() if _flag(path, values, key, default=False)]
+    on = [mode for key, mode in _SWITCHES.items() if flag_of(path, values, key, default=False)]
     return on or ["mean"], include_prompt
 
 
-def _read_transformer(folder: Path) -> tuple[int | None, bool]:
+def read_transformer(folder: Path) -> tuple[int | None, bool]:
     """The longest sequence, None if it is not stated; and whether texts are lower-cased."""
     path, tokenizer = folder / TRANSFORMER_CONFIG, folder / "tokenizer_config.json"
     values = read_json_object(path) if path.is_file() else {}
     length = _length(path, values, "max_seq_length")
     if length is None and tokenizer.is_file():
         length = _length(tokenizer, read_json_object(tokenizer), "model_max_length")
-    return length, _flag(path, values, "do_lower_case", default=False)
+    return length, flag_of(path, values, "do_lower_case", default=False)
 
 
-def _read_main(path: Path) -> tuple[dict[str, str], str | None, str | None, int | None]:
+def read_main(path: Path) -> tuple[dict[str, str], str | None, str | None, int | None]:
     """The prompts, the name of the default one, the similarity, and the values to keep."""
     values = read_json_object(path) if path.is_file() else {}
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(t, str) for t in prompts.values()):
-        raise _error(path, "prompts", prompts, "an object of texts by name")
+        raise wrong_value(path, "prompts", prompts, "an object of texts by name")
     name, similarity = values.get("default_prompt_name"), values.get("similarity_fn_name")
     if name is not None and (not isinstance(name, str) or name not in prompts):
         known = ", ".join(map(shown, [*prompts][:10]))
-        raise _error(path, "default_prompt_name", name, known or "no name, without prompts")
+        raise wrong_value(path, "default_prompt_name", name, known or "no name, without prompts")
     if similarity is not None and not isinstance(similarity, str):
-        raise _error(path, "similarity_fn_name", similarity, "a name, such as cosine")
-    dim = None if values.get("truncate_dim") is None else _count(path, values, "truncate_dim")
+        raise wrong_value(path, "similarity_fn_name", similarity, "a name, such as cosine")
+    dim = None if values.get("truncate_dim") is None else count_of(path, values, "truncate_dim")
     return prompts, name, similarity, dim
 
 
-def _flag(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> bool:
+def flag_of(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    """A switch of a file; raises CheckpointError for another value."""
     value = values.get(key, default)
     if not isinstance(value, bool):
-        raise _error(path, key, value, "true or false")
+        raise wrong_value(path, key, value, "true or false")
     return value
 
 
-def _count(
+def count_of(
     path: Path, values: Mapping[str, Any], key: str, of: str = "values", least: int = 1
 ) -> int:
+    """A number of a file; raises CheckpointError for another value."""
     value = values.get(key)
     if type(value) is not int or value < least:
-        raise _error(path, key, value, f"a number of {of}, at least {least}")
+        raise wrong_value(path, key, value, f"a number of {of}, at least {least}")
     return value
 
 
@@ -432,9 +458,10 @@ def _length(path: Path, values: Mapping[str, Any], key: str) -> int | None:
     value = values.get(key)
     if value is None or (isinstance(value, int | float) and value >= _NO_LIMIT):
         return None
-    return _count(path, values, key, "tokens", 3)
+    return count_of(path, values, key, "tokens", 3)
 
 
-def _error(path: str | Path, key: str, received: object, allowed: str) -> CheckpointError:
+def wrong_value(path: str | Path, key: str, received: object, allowed: str) -> CheckpointError:
+    """The error for a value of a file."""
     where = f"{path}: {key}" if key else str(path)
     return CheckpointError(f"{where} is {shown(received)}; allowed: {allowed}")

@@ -76,8 +76,10 @@ def move_transformer(path: Path, folder: str) -> None:
 
 def read_sparse(
     folder: Path, documents: Modules, queries: Modules, transformer_config: str
-) -> tuple[SparsePooling, dict[DenseModule, Path]] | None:
-    """How a folder makes sparse vectors, and the file of its table; None if it makes others.
+) -> tuple[SparsePooling, dict[DenseModule, Path], dict[DenseModule, np.ndarray]] | None:
+    """How a folder makes sparse vectors; the file of its table, and the weights in it.
+
+    None if it makes others.
 
     Args:
       folder: the main folder.
@@ -110,14 +112,14 @@ def read_sparse(
     if top_k is not None and (type(top_k) is not int or top_k < 1):
         raise CheckpointError(f"{main}: max_active_dims is {shown(top_k)}; allowed: an integer")
     if of_queries != [_TABLE]:
-        return SparsePooling(pooling, top_k), {}
+        return SparsePooling(pooling, top_k), {}, {}
     file = _table_file(folder, queries[0][1])
-    pieces = read_table(file, folder / documents[0][1])
+    pieces = _read_table(file, folder / documents[0][1])
     table = DenseModule(queries[0][1], len(pieces), 1, "linear", has_bias=False)
-    return SparsePooling(pooling, top_k, table), {table: file}
+    return SparsePooling(pooling, top_k, table), {table: file}, {table: pieces}
 
 
-def read_table(file: Path, transformer: Path) -> np.ndarray:
+def _read_table(file: Path, transformer: Path) -> np.ndarray:
     """The weight of each piece of the vocabulary, float32 [V]; raises CheckpointError.
 
     `transformer` is the folder whose tokenizer.json has the ids of the pieces that an idf.json

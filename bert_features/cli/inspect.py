@@ -64,7 +64,7 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
 
     config = checkpoint.config
     file = {} if checkpoint.config_file is None else read_json_object(checkpoint.config_file)
-    pooler = has_pooler(checkpoint)
+    pooler, late = has_pooler(checkpoint), checkpoint.multi_vector
     vocabulary = checkpoint.vocab_file
     return {
         "checkpoint": checkpoint.name,
@@ -79,6 +79,7 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
         "parameters": parameter_count(config, pooler=pooler),
         "pooler": pooler,
         "masked_lm_head": has_head(checkpoint),
+        "multi_vector": None if late is None else late.describe(),
         "config": config.model_dump(mode="json"),
         "signature": _signature(checkpoint),
     }
@@ -127,11 +128,19 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "parameters": f"{facts['parameters']:,}",
         "pooler": "yes" if facts["pooler"] else "no",
         "masked-LM head": "yes" if facts["masked_lm_head"] else "no",
+        **{f"multi-vector {name}": _side(v) for name, v in (facts["multi_vector"] or {}).items()},
         **facts["config"],
         "unknown config keys": ", ".join(facts["unknown_config_keys"]) or "none",
         **{f"input {tensor['name']}": _tensor(tensor) for tensor in signature["inputs"]},
         **{f"output {tensor['name']}": _tensor(tensor) for tensor in signature["outputs"]},
     }
+
+
+def _side(value: Any) -> str:
+    """A fact about late interaction; of a side each of its settings."""
+    if not isinstance(value, dict):
+        return str(value)
+    return _short(f"{name} {json.dumps(each)}" for name, each in value.items())
 
 
 def _short(texts: Iterable[str]) -> str:

@@ -75,7 +75,8 @@ def neighbors(
     similarity: Annotated[
         Literal["cosine", "dot"] | None,
         typer.Option(
-            help="How vectors are compared: cosine, the default, or dot, as sparse vectors are.",
+            help="How vectors are compared: cosine, the default, or dot, as sparse vectors are. "
+            "Not for late interaction, which has MaxSim.",
             show_default=False,
         ),
     ] = None,
@@ -205,5 +206,6 @@ def _json_lines(query: str, ranked: list[_Ranked], *, is_first: bool) -> Iterato
             "span": hit.span,
             "context": None if hit.tokens is None else _in_context(hit),
             "text": text,
+            "matches": hit.matches and [match._asdict() for match in hit.matches],
         }
         yield json.dumps({name: value for name, value in values.items() if value is not None})

@@ -114,6 +114,16 @@ LEVELS: dict[str, LevelRow] = {
         {"terms": "term_ids"},
         names="terms",
     ),
+    # Of the tokens of a text, those that late interaction compares.
+    "vector": LevelRow(
+        "vector",
+        1,
+        "vector_splits",
+        "vectors",
+        {"vector_tokens": TEXT, "vector_token_ids": "int32"},
+        {"vector_tokens": "token", "vector_token_ids": "token_id"},
+        {"vector_tokens": "vector_token_ids"},
+    ),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),
     "word_pair": LevelRow("word", 2, "word_pair_splits", "word_pairs"),

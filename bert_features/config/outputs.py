@@ -54,7 +54,8 @@ class OutputConfig(Settings):
     )
     kind: Kind = setting(
         "layers",
-        "What the output is: layers; attention, from each token or word to each other; or, by the "
+        "What the output is: layers; attention, from each token or word to each other; "
+        "multi_vector, a vector of each token for late interaction, of a ColBERT; or, by the "
         "masked-LM head, masked_lm, the likeliest pieces at each token; score, the "
         "log-probability of each token or the surprisal of each word; or sparse, the weights of "
         "the terms of each text (SPLADE).",
@@ -255,6 +256,8 @@ def resolve_auto(
     output: OutputConfig, auto: AutoPooling | None = None
 ) -> tuple[OutputConfig, tuple[Module, ...]]:
     """An output with the pooling that `auto` means, by default the mean; and its modules."""
+    if KINDS[output.kind].needs == "projection":
+        return output, () if auto is None else auto.of_tokens
     if output.pooling != AUTO_POOLING:
         return output, ()
     auto = auto or AutoPooling()

@@ -67,20 +67,30 @@ def wrong_pooling(pooling: str, level: Level) -> ConfigError:
 
 @dataclass(frozen=True)
 class DenseModule:
-    """A dense layer after the pooling; `path` is its folder, relative to the checkpoint."""
+    """A dense layer after the pooling, or over each token.
+
+    `path` is its folder, relative to the checkpoint; empty if the file of the encoder has it. With
+    `has_residual` its input, by a product if that is of another width, is added to what it gives.
+    """
 
     path: str
     inputs: int
     outputs: int
     activation: HiddenAct
     has_bias: bool
+    has_residual: bool = False
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Canonical name -> shape of its weights, the kernel first."""
         scope = f"sentence/{self.path}"
-        bias = {f"{scope}/bias": (self.outputs,)} if self.has_bias else {}
-        return {f"{scope}/kernel": (self.inputs, self.outputs), **bias}
+        shape = (self.inputs, self.outputs)
+        has_product = self.has_residual and self.inputs != self.outputs
+        return {
+            f"{scope}/kernel": shape,
+            **({f"{scope}/bias": (self.outputs,)} if self.has_bias else {}),
+            **({f"{scope}/residual": shape} if has_product else {}),
+        }
 
 
 # What is done to a pooled vector: a dense layer, scaling to length 1, or a cut to the first N.
@@ -107,7 +117,7 @@ class SparsePooling:
 
 @dataclass(frozen=True)  # pydantic's: it also takes what `asdict` gives
 class AutoPooling:
-    """What pooling `auto` means for a checkpoint.
+    """What pooling `auto` means for a checkpoint, and what it does to tokens.
 
     Attributes:
       pooling: its pooling, or several joined by `+`.
@@ -116,6 +126,7 @@ class AutoPooling:
       dim: number of values that it keeps, after scaling, where the output does not say; None for
         all.
       sparse: how it makes sparse vectors; None if it does not say.
+      of_tokens: what it does to the vector of each token for late interaction.
     """
 
     pooling: str = "mean"
@@ -123,6 +134,7 @@ class AutoPooling:
     modules: tuple[Module, ...] = ()
     dim: int | None = None
     sparse: SparsePooling | None = None
+    of_tokens: tuple[Module, ...] = ()
 
 
 # Poolings that put two vectors side by side.

@@ -20,6 +20,7 @@ from bert_features.batches.bucketing import (
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
+from bert_features.config.packing import SCORED
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.extraction.checks import check_input_and_checkpoint, may_pack
 from bert_features.extraction.counts import Counts
@@ -76,6 +77,7 @@ class Plan(Counts):
       windowed_examples: examples that would be computed in several windows.
       cures: settings that would keep what truncation cuts off, with their values as in Python.
       output_tokens: tokens in the output, [CLS] and [SEP] included, each once.
+      output_vectors: tokens that have a vector for late interaction.
       output_pairs: pairs of tokens, and of words, for attention: the sums of the squares.
       example_lengths: number of examples that have 0, 1, 2, … tokens, [CLS] and [SEP] included,
         before truncation.
@@ -91,6 +93,7 @@ class Plan(Counts):
     windowed_examples: int = 0
     cures: dict[str, str] = field(default_factory=dict)
     output_tokens: int = 0
+    output_vectors: int = 0
     output_pairs: dict[str, int] = field(default_factory=dict)
     example_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     row_lengths: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -132,7 +135,7 @@ class Plan(Counts):
     def output_bytes(self, format: str) -> int:
         """Size of the features in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
-        vectors |= {"span": self.spans, **self.output_pairs}
+        vectors |= {"span": self.spans, "vector": self.output_vectors, **self.output_pairs}
         sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
         total = 0.0
         for output in self.outputs:
@@ -225,7 +228,10 @@ def plan(
     )
     held: list[np.ndarray] = []
     for pool in input_fn.pools():
-        _add_examples(result, PoolResults(pool, (), preparation.in_windows).batch(unknown_id))
+        results = PoolResults(pool, (), preparation.in_windows)
+        _add_examples(result, results.batch(unknown_id))
+        if (scored := pool.columns.get(SCORED)) is not None:
+            result.output_vectors += int(scored[results.own_tokens()].sum())
         _add_rows(result, pool.columns["lengths"])
         held.append(pool.columns["lengths"])
         if sum(int(lengths.sum()) for lengths in held) >= PACKED_POOL_BATCHES * most:

@@ -1,7 +1,7 @@
 """What the device step computes for each kind of output."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from keras import ops
@@ -55,6 +55,11 @@ def _attention(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
     }
 
 
+def _multi_vector(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
+    """Of all tokens; the host drops those that have no vector."""
+    return _layers(encoded, [replace(output, level="token") for output in outputs])
+
+
 def _masked_lm(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
     assert encoded.head is not None
     computed = {top_k: encoded.head(top_k, None) for top_k in {o.width for o in outputs}}
@@ -88,6 +93,7 @@ COMPUTE: dict[str, Callable[[Encoded, Sequence[OutputSpec]], Predictions]] = {
     "layers": _layers,
     "attention": _attention,
     "masked_lm": _masked_lm,
+    "multi_vector": _multi_vector,
     "score": _score,
     "sparse": _sparse,
 }

@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import MAX_PACKED_TEXTS, SPAN_BOUNDS, TEXT_NUMBERS
-from bert_features.config.poolings import Module, pooling_parts
+from bert_features.config.poolings import DenseModule, Module, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
@@ -72,10 +72,19 @@ def _finish(vectors: Tensor, output: OutputSpec, weights: Mapping[str, Tensor]) 
             norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
             vectors = vectors / ops.maximum(norm, _MIN_NORM)
         else:
-            kernel, *bias = (weights[name] for name in module.shapes)
-            product = sum(bias, ops.matmul(vectors, kernel))
-            vectors = kernels.ACTIVATIONS[module.activation](product)
+            vectors = _dense(vectors, module, weights)
     return ops.cast(vectors, output.dtype)
+
+
+def _dense(vectors: Tensor, module: DenseModule, weights: Mapping[str, Tensor]) -> Tensor:
+    own = {name.rpartition("/")[2]: weights[name] for name in module.shapes}
+    product = ops.matmul(vectors, own["kernel"])
+    made = kernels.ACTIVATIONS[module.activation](
+        product + own["bias"] if "bias" in own else product
+    )
+    if not module.has_residual:
+        return made
+    return made + (ops.matmul(vectors, own["residual"]) if "residual" in own else vectors)
 
 
 # Layers into one.

@@ -97,7 +97,9 @@ class DeviceStep:
             self.head = MaskedLMHead(config, initializer=initializer, dtype=precision)
         shapes = {n: s for m in dense_modules(self.outputs) for n, s in m.shapes.items()}
         self._dense = {
-            name: keras.Variable(np.zeros(shape, np.float32) if weights is None else weights[name])
+            name: keras.Variable("zeros", shape, "float32")  # a shape alone, where `tpu` compiles
+            if weights is None
+            else keras.Variable(weights[name])
             for name, shape in shapes.items()
         }
         if weights is not None:

@@ -182,10 +182,8 @@ class PoolResults:
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
             elif (finish := (assembly := assembly_of(output)).finish) is not None:
-                begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-                tokens = expand_ranges(begins, self._own)
-                first, several = self._first_rows, self._in_windows
-                placed = Placed(self._pool, values, tokens, splits, first, several)
+                own, first, several = self.own_tokens(), self._first_rows, self._in_windows
+                placed = Placed(self._pool, values, own, splits, first, several)
                 made = finish(output, placed)
                 if output.max_units:
                     counts[CUT] = assembly.cut(output, placed)
@@ -196,12 +194,16 @@ class PoolResults:
             levels[output.level].features[output.name] = values
         return replace(batch, counts=self._counts(batch, ids == unknown_id) | counts)
 
+    def own_tokens(self) -> np.ndarray:
+        """int64 [T], the tokens that rows own, as places in the columns of the pool."""
+        begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
+        return expand_ranges(begins, self._own)
+
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
         values = self._pool.columns["values"]
         if self._in_windows:
-            begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
-            own = expand_ranges(begins, self._own)
+            own = self.own_tokens()
             values = values[own]
             if TARGET_IDS in self._pool.columns:  # a masked piece of a row is its own
                 targets = self._pool.columns[TARGET_IDS][own]

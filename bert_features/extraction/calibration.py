@@ -100,10 +100,10 @@ class TakesRanges:
         logger.info("int8 takes the ranges of the first %s texts", f"{len(head):,}")
         floats, found = copy.copy(self), {}
         floats.outputs = as_floats(self.outputs)
-        batches = [batch.sequence for batch in floats.batches(lambda: head, warn=False)]
+        batches = [*floats.batches(lambda: head, warn=False)]
         for output, count in counts.items():
-            vectors = np.concatenate([[[0.0] * output.width], *(b[output.name] for b in batches)])
-            ranges = found[output.name] = find_ranges([vectors[1 : count + 1]], output.width)
+            blocks = list(_first_vectors(batches, output, count))
+            ranges = found[output.name] = find_ranges(blocks, output.width)
             # A run that ends there has no other texts.
             if len(head) >= count and _is_narrow(ranges):
                 logger.warning(
@@ -126,7 +126,7 @@ def _ranges_of_file(output: OutputSpec, preparation: "Preparation") -> Ranges:
     file = read_features(str(output.calibration))
     named = [each for each in file.features if each.name == output.name] or file.features
     feature = named[0]
-    fits = (feature.level, feature.width) == ("sequence", output.width)
+    fits = (feature.level, feature.width) == (output.level, output.width)
     if len(named) == 1 and fits and feature.dtype != "binary":
         _check_description(output, file, feature, preparation)
         blocks = (values for values, _ in file.blocks(feature.name))
@@ -159,6 +159,16 @@ def _check_description(
             path=file.path,
             differences="; ".join(differences),
         )
+
+
+def _first_vectors(
+    batches: Sequence[FeatureBatch], output: OutputSpec, count: int
+) -> Iterator[np.ndarray]:
+    """The vectors of an output of the first `count` texts."""
+    for batch in batches:
+        first = batch.part(0, min(count, len(batch)))
+        yield first.features[output.name]
+        count -= len(first)
 
 
 def _is_narrow(ranges: Ranges) -> bool:

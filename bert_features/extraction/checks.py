@@ -17,7 +17,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.words import check_split
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
-from bert_features.checkpoints.pooling import auto_length, auto_pooling
+from bert_features.checkpoints.pooling import auto_length, auto_pooling, late_interaction
 from bert_features.checkpoints.read import check_weights
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
@@ -59,7 +59,8 @@ def check_input_and_checkpoint(
     hint_at_format(config, input_paths)
     checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if checkpoint is not None:
-        check_lengths(config, row_length(config, checkpoint))
+        row_length(config, checkpoint)
+        check_lengths(config, document_length(config, checkpoint))
         auto = auto_pooling(checkpoint, config.output_configs())
         outputs = config.plan_outputs(checkpoint.config, auto)
         vocabulary, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
@@ -113,6 +114,14 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     return config.row_length(checkpoint.config, checkpoint.name)
 
 
+def document_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
+    """The tokens at which texts are cut: of a row, or for late interaction of a document's row."""
+    late = late_interaction(checkpoint, config.output_configs())
+    if late is None or config.max_seq_length is not None:
+        return row_length(config, checkpoint)
+    return late.document_length(checkpoint.config.positions)
+
+
 def check_kinds(config: ExtractConfig) -> None:
     """Refuses what excludes scores and attention, which need a row for each text or piece.
 
@@ -158,6 +167,8 @@ def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
         return False
     if config.packing is not None:
         return config.packing
+    if not all(KINDS[output.kind].packs_by_itself for output in config.output_configs()):
+        return False
     # Where any shape costs nothing, so do rows with little padding (benchmarks/diary.md).
     return not any_shape and config.buckets is None and not config.uniform_batches
 

@@ -135,7 +135,7 @@ def _pad(parts: deque[np.ndarray], lengths: list[np.ndarray], output: Feature) -
     """The vectors of tokens or words as rows of the longest text's length."""
     all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
     mask = np.arange(all_lengths.max(initial=0)) < all_lengths[:, None]
-    values = np.zeros((*mask.shape, output.width), value_dtype(output.dtype))
+    values = np.zeros((*mask.shape, output.stored_width), value_dtype(output.dtype))
     done = 0
     for part_lengths in lengths:
         rows = slice(done, done + len(part_lengths))

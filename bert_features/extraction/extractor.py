@@ -92,7 +92,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         weights = read_weights(
             self.checkpoint, pooler=needs_pooler(self.outputs), head=needs(self.outputs, "head")
         )
-        weights |= read_dense(self.checkpoint.sentence_transformers, dense_modules(self.outputs))
+        weights |= read_dense(self.checkpoint, dense_modules(self.outputs))
         self._model = DeviceStep(
             self.checkpoint.config,
             weights,

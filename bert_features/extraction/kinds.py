@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_features.batches.input_fn import Pool
+from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import TARGET_IDS
+from bert_features.config.packing import SCORED, TARGET_IDS
 from bert_features.config.poolings import LOOKUP
 from bert_features.extraction.spans import span_rows
 from bert_features.extraction.terms import cut_terms, terms_of_rows, terms_of_tokens
-from bert_features.formats.records import Rows
+from bert_features.formats.records import Rows, splits_of
 
 
 class Placed(NamedTuple):
@@ -85,10 +86,20 @@ def _spans(output: OutputSpec, placed: Placed) -> Rows:
     return span_rows(output, pool.spans, placed.values, pool.examples, in_windows=placed.in_windows)
 
 
+def _scored(output: OutputSpec, placed: Placed) -> Rows:
+    """The tokens of the skip list have no vector."""
+    columns = placed.pool.columns
+    scored = columns[SCORED][placed.tokens] > 0
+    ids = columns["values"][placed.tokens[scored]]
+    splits = splits_of(count_by_row(scored, placed.splits))
+    return Rows(splits, {"vector_token_ids": ids}, {output.name: placed.values[scored]})
+
+
 _AS_ITS_LEVEL = Assembly()
 # By kind and level, and where that matters the pooling.
 _KINDS: dict[tuple[str, ...], Assembly] = {
     ("layers", "span"): Assembly("part", _spans),
+    ("multi_vector", "vector"): Assembly("token", _scored),
     ("score", "word"): Assembly(
         "token",
         _surprisals,

@@ -17,9 +17,10 @@ from bert_features.batches.bucketing import (
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import kept_lengths
 from bert_features.batches.pieces import find_pieces, offsets_of
+from bert_features.batches.sides import Sides
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.pooling import auto_pooling
+from bert_features.checkpoints.pooling import auto_pooling, late_interaction
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import ITEM_SIZES, OutputSpec
@@ -34,7 +35,14 @@ from bert_features.config.output_specs import (
 )
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
-from bert_features.extraction.checks import check_kinds, check_lengths, packs, row_length
+from bert_features.extraction.checks import (
+    check_kinds,
+    check_lengths,
+    document_length,
+    packs,
+    row_length,
+)
+from bert_features.extraction.late_interaction import find_markers, find_sides
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import locate
 from bert_features.formats.records import FeatureRecord
@@ -78,10 +86,11 @@ class Preparation:
       config: the settings; `max_seq_length` is resolved.
       outputs: the outputs, resolved.
       max_seq_length: maximum tokens of a row.
-      long_text: what happens to examples that do not fit a row.
+      long_text: what happens to examples that do not fit a row, for late interaction documents.
       shard: the share of the examples for this process.
       packing: whether texts share rows.
       mask_id: the id of [MASK], if [MASK] in a text is that token; else None.
+      sides: what is done to documents and queries for late interaction; None without it.
       prompts: what is put before each text.
       pool_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
         unless that is the default and they are too few to fill packed batches.
@@ -120,6 +129,7 @@ class Preparation:
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
         self.mask_id = self._find_mask_id()
         self.packing = packs(config, any_shape=self.runtime.any_shape)
+        self.sides = self._find_sides()
         self.pool_tokens = self._pool_tokens()
         self.buckets = self._buckets()
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
@@ -141,7 +151,7 @@ class Preparation:
         )
         given = self._given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)
-        other.mask_id = other._find_mask_id()
+        other.mask_id, other.sides = other._find_mask_id(), other._find_sides()
         other.buckets = other._buckets()
         other.pool_tokens = other._pool_tokens()
         other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
@@ -150,7 +160,7 @@ class Preparation:
 
     def _resolve_length(self, given: ExtractConfig) -> None:
         self.max_seq_length = row_length(given, self.checkpoint)
-        self.long_text = check_lengths(given, self.max_seq_length)
+        self.long_text = check_lengths(given, document_length(given, self.checkpoint))
         self.config = self._given.model_copy(update={"max_seq_length": self.max_seq_length})
 
     def _pool_tokens(self) -> int:
@@ -251,6 +261,7 @@ class Preparation:
             chunks=chunks_of(self.config.spans),
             mask_id=self.mask_id,
             scores=masks_rows(self.outputs),
+            sides=self.sides,
             stages=stages,
         )
 
@@ -268,10 +279,14 @@ class Preparation:
                 some = prompted[i : i + _CALL_EXAMPLES]
                 pieces = find_pieces(self.tokenizer, some, with_places=True, mask_id=self.mask_id)
             a, b = kept = pieces.lengths[2 * n : 2 * n + 2].tolist()
-            if not self.in_windows:
-                kept = kept_lengths(a, b, self.max_seq_length, pieces.separators)
+            if not self.in_windows or some[n].is_query:
+                length = self.long_text.seq_length
+                if self.sides is not None:
+                    length = self.sides.side(some[n].is_query).length
+                kept = kept_lengths(a, b, length, pieces.separators)
             skip = len(some[n].text_a) - len(example.text_a)
             offsets = offsets_of(pieces, n, kept, self.long_text, skip=skip)
+            offsets += [None] * (len(record.tokens or ()) - len(offsets))  # [MASK]s of a query
             found.append(replace(record, offsets=tuple(offsets)))
         return found
 
@@ -287,6 +302,23 @@ class Preparation:
                 name=self.checkpoint.name,
             )
         return mask_id
+
+    def _find_sides(self) -> Sides | None:
+        """What is done to documents and queries; the tokenizer gets their markers."""
+        late = late_interaction(self.checkpoint, self.outputs)
+        markers = () if late is None else find_markers(late, self.tokenizer)
+        if markers != self.tokenizer.markers:
+            self.tokenizer = copy.copy(self.tokenizer)
+            self.tokenizer.markers = markers
+        if late is None:
+            return None
+        return find_sides(
+            late,
+            self.tokenizer,
+            document_length=self.long_text.seq_length,
+            max_seq_length=self.max_seq_length,
+            packed=self.packing,
+        )
 
     def fit_one_batch(self, examples: Sequence[InputExample]) -> bool:
         """Whether examples surely make a single batch: a piece has at least one character."""

@@ -6,13 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.pooling import auto_text_changes
+from bert_features.checkpoints.multi_vector import QUERY
+from bert_features.checkpoints.pooling import auto_text_changes, late_interaction
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import uses_auto_pooling
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers.input_example import InputExample
 
 Examples = Callable[[], Iterable[InputExample]]
+
+
+class QueryPrompt(str):
+    """The prompt that makes texts queries, where late interaction computes these in another way."""
+
+    __slots__ = ()
 
 
 class Prompts:
@@ -29,6 +36,8 @@ class Prompts:
         settings = checkpoint.sentence_transformers
         self._checkpoint = checkpoint.name
         self.named = {} if settings is None else dict(settings.prompts)
+        if (late := late_interaction(checkpoint, outputs)) is not None:
+            self.named = {**late.prompts, QUERY: QueryPrompt(late.prompts[QUERY])}
         self._auto = uses_auto_pooling(outputs)
         self._word_level = any(output.level == "word" for output in outputs)
         self._counted = settings is None or settings.include_prompt
@@ -86,9 +95,10 @@ class Prompts:
     def metadata(self) -> dict[str, Any]:
         """What is done to each text by default, for the metadata of a run, as far as it applies.
 
-        `prompt` is the default prompt, and `lower_cased_first` true.
+        `prompt` is the default prompt, `lower_cased_first` true, and `task` `query`.
         """
         done = {"prompt": self._default, "lower_cased_first": self._lower_cases}
+        done["task"] = isinstance(self._default, QueryPrompt) and QUERY
         return {key: value for key, value in done.items() if value}
 
     def put_before(self, examples: Examples, prompt: str | None) -> Examples:
@@ -99,9 +109,12 @@ class Prompts:
         """
         prompt = self._default if prompt is None else prompt
         self._check(prompt)
-        if not prompt and not self._lower_cases:
+        is_query = isinstance(prompt, QueryPrompt)
+        if not prompt and not self._lower_cases and not is_query:
             return examples
-        change = functools.partial(_prepare, prompt=prompt, lower_case=self._lower_cases)
+        change = functools.partial(
+            _prepare, prompt=prompt, lower_case=self._lower_cases, is_query=is_query
+        )
         return lambda: map(change, examples())
 
     def _check(self, prompt: str) -> None:
@@ -117,12 +130,19 @@ class Prompts:
             )
 
 
-def _prepare(example: InputExample, *, prompt: str, lower_case: bool) -> InputExample:
+def _prepare(
+    example: InputExample, *, prompt: str, lower_case: bool, is_query: bool
+) -> InputExample:
     if prompt and example.words_a is not None:
         raise ConfigError(
             f"example {example.unique_id!r} came as words; a prompt {prompt!r} needs texts"
         )
-    changed = replace(example, text_a=prompt + example.text_a, prompt=example.prompt + len(prompt))
+    changed = replace(
+        example,
+        text_a=prompt + example.text_a,
+        prompt=example.prompt + len(prompt),
+        is_query=is_query or example.is_query,
+    )
     if not lower_case:
         return changed
     texts = changed.text_a, example.text_b or ""

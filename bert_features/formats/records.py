@@ -6,8 +6,8 @@ of a feature.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,18 @@ class FeatureBatch(ShortRepr):
         """The features by name: [T, D], [W, D], [P, D] or [N, D], by the level."""
         rows = [level.features for level in self.levels.values()]
         return {name: values for part in (*rows, self.sequence) for name, values in part.items()}
+
+    def with_features(self, values: Mapping[str, np.ndarray]) -> "FeatureBatch":
+        """The same with other values of some features."""
+
+        def changed(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {name: values.get(name, old) for name, old in features.items()}
+
+        levels = {
+            level: replace(rows, features=changed(rows.features))
+            for level, rows in self.levels.items()
+        }
+        return replace(self, sequence=changed(self.sequence), levels=levels)
 
     def row_splits(self, feature: Feature) -> np.ndarray | None:
         """Where the vectors of each example begin and end, int64 [N + 1]; None for a sequence."""

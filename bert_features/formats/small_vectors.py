@@ -36,8 +36,9 @@ def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:
 
 def quantize(batch: FeatureBatch, features: Sequence[Feature]) -> FeatureBatch:
     """A batch whose small vectors are float32 [N, D], with int8 [N, D] and uint8 [N, E] instead."""
-    small = {f.name: _quantized(batch.sequence[f.name], f) for f in _small(features)}
-    return replace(batch, sequence=batch.sequence | small) if small else batch
+    found = batch.features
+    small = {f.name: _quantized(found[f.name], f) for f in _small(features)}
+    return batch.with_features(small) if small else batch
 
 
 def _quantized(values: np.ndarray, feature: Feature) -> np.ndarray:
@@ -61,8 +62,9 @@ def count_clipped(batch: FeatureBatch, features: Sequence[Feature]) -> tuple[np.
         # In another batch the last digits differ, also for the texts of the calibration.
         half = (largest - least) / (2 * STEPS)
         low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
-        values = batch.sequence[feature.name]
-        clipped += ((values < low) | (values > high)).sum(axis=1)
+        values, splits = batch.features[feature.name], batch.row_splits(feature)
+        outside = ((values < low) | (values > high)).sum(axis=1)
+        clipped += outside if splits is None else np.diff(np.append(0, outside.cumsum())[splits])
         total += values.size
     return clipped, total
 
@@ -113,13 +115,17 @@ class _Restored(FeatureFile):
 
     def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         for batch in self._file._batches(wanted, only):
-            found = [f for f in self._stored if f.name in batch.sequence]
-            floats = {f.name: restore(batch.sequence[f.name], f) for f in found}
-            yield replace(batch, sequence=batch.sequence | floats)
+            found = batch.features
+            stored = (f for f in self._stored if f.name in found)
+            yield batch.with_features({f.name: restore(found[f.name], f) for f in stored})
 
     def _record(self, number: int) -> FeatureRecord:
         record = self._file._record(number)
-        floats = {f.name: restore(record.features[f.name][None], f)[0] for f in self._stored}
+        floats = {
+            f.name: restore(np.atleast_2d(values), f).reshape(*values.shape[:-1], f.width)
+            for f in self._stored
+            for values in (record.features[f.name],)
+        }
         return replace(record, features=record.features | floats)
 
     def _verify(self) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, ShortRepr
 from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.faiss_index import search_index
-from bert_features.neighbors.queries import embed
+from bert_features.neighbors.maxsim import Match, MaxSimSearch, Query, best_match, matches
+from bert_features.neighbors.queries import embed, embed_late
 from bert_features.neighbors.search import HammingSearch, Hits, Search, blocks
 from bert_features.neighbors.sparse_search import SparseSearch
 from bert_features.readers import registry
@@ -35,7 +36,6 @@ from bert_features.readers.opening import check_file
 
 logger = logging.getLogger("bert_features")
 # Kinds that have neighbors, though no vectors of one width.
-_SEARCHED = ("sparse",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +49,8 @@ class Neighbor(ShortRepr):
       position: which token, word or span of the example it belongs to; None for a sequence.
       tokens: the tokens or words of the example; None for a sequence or a span.
       span: the text of a span; None for another level.
+      matches: for late interaction what each token of the query matches; the position is that of
+        the strongest. None for others.
     """
 
     similarity: float
@@ -57,6 +59,7 @@ class Neighbor(ShortRepr):
     position: int | None = None
     tokens: tuple[str, ...] | None = None
     span: str | None = None
+    matches: tuple[Match, ...] | None = None
 
     @property
     def token(self) -> str | None:
@@ -87,17 +90,20 @@ def nearest(
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
     the file records. The model of the last call stays loaded. Zero vectors and vectors that are not
-    finite are left out, which a warning counts.
+    finite are left out, which a warning counts. For late interaction (kind `multi_vector`) texts
+    are ranked by MaxSim, as the checkpoint's files say.
 
     Args:
       features: a features file or folder: its path or address, or opened by `read_features`.
-      queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed.
+      queries: a text or several; or vectors, [D] or [Q, D], for which no checkpoint is needed. For
+        late interaction the vectors of a query are [Q, D], of several [N, Q, D].
       feature: name of the feature to search; not needed if there is only one.
       token: for a feature of words or tokens the word of the query that is meant: the first such
         word, and of its pieces the mean. Not needed if the query is a single word. For a feature of
         spans a part of the query, by default the whole.
       top: number of neighbors of each query.
       similarity: `cosine`, the default, or `dot` for the plain product, which sparse vectors have.
+        Not for late interaction.
       index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
         it, in memory, and keeps it in the cache; later calls answer in milliseconds.
       prompt: for features of whole texts a prompt of the checkpoint, by its name, or a text to put
@@ -122,15 +128,18 @@ def nearest(
         raise ConfigError(f"index is {index!r}; allowed: 'faiss', or None for an exact search")
     file = features if isinstance(features, FeatureFile) else read_features(features)
     chosen = choose_feature(file, feature)
-    is_sparse = chosen.kind in _SEARCHED
+    is_sparse = KINDS[chosen.kind].search == "terms"
     if is_sparse:
         _check_sparse(chosen, similarity=similarity, index=index, token=token)
     single = isinstance(queries, str)
+    named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
+    if KINDS[chosen.kind].search == "maxsim":
+        _refuse_for_late(chosen, {"token": token, "similarity": similarity, "index": index})
+        return _nearest_texts(file, chosen, queries, top, prompt, named)
     if not isinstance(queries, str | Sequence):
         single = queries.ndim == 1
         vectors = _check_vectors(queries, chosen, token)
     else:
-        named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
         texts = _check_texts(queries)
         vectors = embed(file, chosen, texts, token=token, prompt=prompt, named=named)
     if is_sparse:
@@ -169,6 +178,60 @@ def _check_sparse(feature: Feature, **options: str | None) -> None:
             )
 
 
+def _refuse_for_late(feature: Feature, given: dict[str, str | None]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigError.naming(
+                f"{{{name}}} is {{received!r}}, and {{feature_}} is for late interaction, which "
+                f"compares texts by MaxSim, token by token; leave {{{name}}} out",
+                received=value,
+                feature_=feature.name,
+            )
+
+
+def _nearest_texts(
+    file: FeatureFile,
+    feature: Feature,
+    queries: str | Sequence[str] | np.ndarray,
+    top: int,
+    prompt: str | None,
+    named: dict[str, str | None],
+) -> Any:
+    """`nearest` for late interaction."""
+    if isinstance(queries, np.ndarray):
+        single, mean = queries.ndim == 2, False
+        if queries.ndim not in (2, 3) or queries.shape[-1] != feature.width:
+            raise ConfigError(
+                f"the queries have shape {list(queries.shape)}; allowed: [Q, {feature.width}] or "
+                f"[N, Q, {feature.width}], as the vectors of {feature.name!r}"
+            )
+        asked = [Query.of_vectors(each) for each in (queries[None] if single else queries)]
+    else:
+        single, texts = isinstance(queries, str), _check_texts(queries)
+        asked, mean = embed_late(file, feature, texts, prompt=prompt, named=named)
+    search, first = MaxSimSearch(asked, top=top, mean=mean), 0
+    for values, row_splits in file.blocks(feature.name):
+        assert row_splits is not None  # a text has several vectors
+        search.add(restore(values, feature), row_splits, first)
+        first += len(row_splits) - 1
+    _warn(search.counts)
+    found = []
+    for query, hits in zip(asked, search.hits(), strict=True):
+        places = zip(hits.similarities.tolist(), hits.records.tolist(), strict=True)
+        found.append([_text_neighbor(file, feature, query, *place) for place in places])
+    return found[0] if single else found
+
+
+def _text_neighbor(
+    file: FeatureFile, feature: Feature, query: Query, similarity: float, number: int
+) -> Neighbor:
+    record = file[number]
+    tokens = (record.units or {})[feature.level]["vector_tokens"]
+    found = matches(query, restore(record.features[feature.name], feature), tokens)
+    position = best_match(query, found).position
+    return Neighbor(similarity, record.unique_id, number, position, tokens, matches=found)
+
+
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     """The feature of a name, or the only one; raises ConfigError if there is none, or several."""
     names = ", ".join(repr(feature.name) for feature in file.features)
@@ -180,7 +243,7 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
             names=names,
         )
     for feature in file.features:
-        searched = KINDS[feature.kind].has_vectors or feature.kind in _SEARCHED
+        searched = KINDS[feature.kind].search
         if name in (None, feature.name) and not searched:
             raise ConfigError(f"{feature.name} has kind '{feature.kind}', which has no neighbors")
         if name in (None, feature.name):
@@ -231,7 +294,7 @@ def _check_texts(queries: str | Sequence[str]) -> list[str]:
 def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> np.ndarray:
     if token is not None:
         raise ConfigError("token names a word of a text, but the queries are vectors; leave it out")
-    if feature.kind in _SEARCHED:
+    if KINDS[feature.kind].search == "terms":
         return vectors
     if vectors.ndim not in (1, 2) or vectors.shape[-1] != feature.width:
         raise ConfigError(

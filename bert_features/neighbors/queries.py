@@ -20,6 +20,8 @@ from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.neighbors.maxsim import Query
+from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:
@@ -101,6 +103,57 @@ def embed(
             name=feature.name,
             level=feature.level,
         )
+    extractor = _load_extractor(file, feature, named)
+    if is_whole:
+        extractor = extractor.of_queries(feature.name)
+        before = _prompt_of_queries(extractor, prompt)
+        if feature.is_sequence or feature.kind == "sparse":
+            vectors = extractor.encode(list(texts), feature.name, prompt=before)
+            return np.asarray(vectors, np.float64) if feature.is_sequence else vectors
+        spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
+        options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
+        return np.asarray(extractor.encode(list(texts), feature.name, **options).values, np.float64)
+    records = extractor(list(texts))
+    vector = {"word": _word_vector, "token": _token_vector}[feature.level]
+    pairs = zip(records, words, strict=True)
+    return np.array([vector(record, feature.name, str(word), extractor) for record, word in pairs])
+
+
+def embed_late(
+    file: FeatureFile,
+    feature: Feature,
+    texts: Sequence[str],
+    *,
+    prompt: str | None,
+    named: dict[str, str | None],
+) -> tuple[list[Query], bool]:
+    """As `embed`, for late interaction: the queries, and whether their similarity is a mean."""
+    extractor = _load_extractor(file, feature, named)
+    before = _prompt_of_queries(extractor, prompt)
+    examples = [InputExample(number, text) for number, text in enumerate(texts)]
+    frame, sides = extractor.tokenizer.frame, extractor.preparation.sides
+    assert sides is not None  # the output is for late interaction
+    others = [*frame.special_ids, *extractor.tokenizer.markers, sides.query.fill_id]
+    queries = []
+    for batch in extractor.batches(lambda: examples, prompt=before):
+        for record in batch.records([feature]):
+            units = (record.units or {})[feature.level]
+            vectors = np.asarray(record.features[feature.name], np.float64)
+            own = ~np.isin(units["vector_token_ids"], others)
+            queries.append(Query(vectors, units["vector_tokens"], own))
+    settings = extractor.checkpoint.multi_vector
+    return queries, settings is not None and settings.similarity == "meanmaxsim"
+
+
+def _prompt_of_queries(extractor: "FeatureExtractor", prompt: str | None) -> str | None:
+    prompts = extractor.preparation.prompts
+    return prompts.of_queries() if prompt is None else prompts.choose(prompt)
+
+
+def _load_extractor(
+    file: FeatureFile, feature: Feature, named: dict[str, str | None]
+) -> "FeatureExtractor":
+    """The extractor that makes the features of a file again; errors as `embed`."""
     chosen = named["checkpoint"] is not None
     config = _settings(file, named)
     with _named_in(file, chosen=chosen):
@@ -119,20 +172,7 @@ def embed(
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
     _check_same(file, feature, extractor)
-    if is_whole:
-        extractor = extractor.of_queries(feature.name)
-        prompts = extractor.preparation.prompts
-        before = prompts.of_queries() if prompt is None else prompts.choose(prompt)
-        if feature.is_sequence or feature.kind == "sparse":
-            vectors = extractor.encode(list(texts), feature.name, prompt=before)
-            return np.asarray(vectors, np.float64) if feature.is_sequence else vectors
-        spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
-        options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
-        return np.asarray(extractor.encode(list(texts), feature.name, **options).values, np.float64)
-    records = extractor(list(texts))
-    vector = {"word": _word_vector, "token": _token_vector}[feature.level]
-    pairs = zip(records, words, strict=True)
-    return np.array([vector(record, feature.name, str(word), extractor) for record, word in pairs])
+    return extractor
 
 
 def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:

@@ -29,6 +29,8 @@ class InputExample:
       spans: the spans whose vectors are wanted, in any order; None if the input has none.
       prompt: characters at the beginning of text_a that are no text of the user; spans do not count
         them.
+      is_query: whether it is a query for late interaction, which computes these in another way than
+        documents; its prompt decides.
     """
 
     unique_id: int | str
@@ -38,6 +40,7 @@ class InputExample:
     words_b: tuple[str, ...] | None = None
     spans: tuple[Span, ...] | None = None
     prompt: int = 0
+    is_query: bool = False
 
     def checksum(self, so_far: int) -> int:
         """The CRC-32C of its texts, continued from the examples before it."""

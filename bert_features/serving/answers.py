@@ -78,19 +78,24 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     frame = tokenizer.frame
     separators = np.flatnonzero(ids == frame.sep_id)
     first_length = int(separators[0]) + (frame.separators if len(separators) > 1 else 1)
-    second_length = len(ids) - first_length
+    # Behind the last [SEP] is what fills a query.
+    second_length = int(separators[-1]) + 1 - first_length
+    filled = len(ids) - first_length - second_length
     kept = int(separators[0]) - 1, max(second_length - 1, 0)
     return {
         "tokens": tokenizer.convert_ids_to_tokens(ids.tolist()),
         "token_ids": ids,
-        "type_ids": [0] * first_length + [int(frame.has_types)] * second_length,
-        "offsets": offsets_of(
-            answer.pieces,
-            example,
-            kept,
-            answer.preparation.long_text,
-            skip=answer.prompts[example],
-        ),
+        "type_ids": [0] * first_length + [int(frame.has_types)] * second_length + [0] * filled,
+        "offsets": [
+            *offsets_of(
+                answer.pieces,
+                example,
+                kept,
+                answer.preparation.long_text,
+                skip=answer.prompts[example],
+            ),
+            *[None] * filled,
+        ],
     }
 
 

@@ -8,6 +8,12 @@ from pydantic_core import PydanticCustomError
 from bert_features.config.levels import LEVELS
 from bert_features.config.serve_settings import Limits
 
+# The type of a feature's `level`: a Literal of the names.
+if TYPE_CHECKING:
+    Level = str
+else:
+    Level = Literal[tuple(LEVELS)]
+
 # A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
 _Text = Annotated[str, Field(description="A text.")]
 _Texts = Annotated[list[_Text], Field(fail_fast=True)]
@@ -166,6 +172,9 @@ class TextResult(BaseModel):
     words: list[str] | None = Field(default=None, description="With an output of words.")
     spans: list[dict[str, Any]] | None = Field(
         default=None, description="With an output of spans: each with begin, end, label and text."
+    )
+    vectors: list[dict[str, Any]] | None = Field(
+        default=None, description="With kind multi_vector: the token of each vector, and its id."
     )
     tokens_lost: int = Field(description="Tokens that truncation cut off.")
     unknown_tokens: int = Field(description="Tokens that are [UNK].")

@@ -188,6 +188,9 @@ class Service:
         units["span"] = [
             n if e.spans is None else len(e.spans) for e, n in zip(examples, tokens, strict=True)
         ]
+        sides = preparation.sides
+        least = 0 if sides is None else sides.query.fill_length
+        units["vector"] = [max(count, least) for count in kept]
         vectors = {
             level: sum(map(row.count, kept if row.axes == 2 else units[row.unit]))
             for level, row in LEVELS.items()

@@ -58,6 +58,8 @@ class Tokenizer(abc.ABC):
       splits_words: whether it splits words as BERT does, and so makes the same pieces of a word
         whether the word stands in a text or alone.
       model_type: the family, whose special tokens a vocabulary of WordPiece has.
+      markers: the ids of pieces that are single tokens where a text has their characters, as a
+        prompt may; `batches.pieces` sees to it.
     """
 
     in_graph: ClassVar[bool] = True
@@ -66,6 +68,7 @@ class Tokenizer(abc.ABC):
     vocab: dict[str, int]
     do_lower_case: bool
     model_type: str = ""
+    markers: tuple[int, ...] = ()
 
     @functools.cached_property
     def frame(self) -> Frame:

@@ -69,6 +69,7 @@ def test_windows_that_overlap_mask_each_piece_once():
         type_starts=np.array([5, 5], np.int32),
         own_starts=np.array([0, 2], np.int32),
         own_ends=np.array([3, 5], np.int32),
+        pieces=np.array([4, 0, 1, 2, 4, 4, 1, 2, 3, 4]),
     )
     rows = rows_to_score(windows, MASK, [CLS, SEP], by_word=False)
     assert rows.values.reshape(-1, 5).tolist() == [

@@ -190,10 +190,6 @@ NOT_FOLLOWED = [
         "activation_function is 'mine.Tanh'",
     ),
     (
-        {"2_Dense_config": {"use_residual": True}},
-        "config.json: use_residual is True; allowed: None",
-    ),
-    (
         {"2_Dense_config": {"module_input_name": "token_embeddings"}},
         "module_input_name is 'token_e",
     ),

@@ -49,6 +49,7 @@ def test_json(toy, toy_of_unknown_casing):
         "parameters": sum(weight.size for weight in random_weights(TOY).values()),
         "pooler": True,
         "masked_lm_head": False,
+        "multi_vector": None,
         "config": config,
         "signature": None,
     }

@@ -4,8 +4,10 @@ Each recipe has one function here, named after its heading; it checks the block'
 a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
 """
 
+import json
 import re
 import shlex
+import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from bert_features import read_features
 from bert_features.cli import app
 from tests import sparse_encoder
 from tests.docs.oracle import close
+from tests.reference.late_interaction import max_sim
 from tests.reference.numpy_encoder import NumpyEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -265,6 +268,18 @@ def test_recipe_16_search_with_pgvector(database, recipe, oracle):
     assert_loan(recipe, oracle, recipe["cosine"])
 
 
+def test_recipe_17_late_chunking(recipe, oracle):
+    for query, hit in zip(recipe["queries"], recipe["found"], strict=True):
+        text = recipe["documents"][hit.unique_id]
+        begin = text.index(hit.span)
+        first, last = (len(oracle.ids(text[:end])) - 2 for end in (begin, begin + len(hit.span)))
+        vector = oracle(text)[6][1:-1][first:last].mean(axis=0)
+        assert abs(cosine(vector, oracle(query)[6][1:-1].mean(axis=0)) - hit.similarity) < 1e-5
+    sentence = recipe["sentences"][0]
+    alone = oracle(sentence)[6][1:-1].mean(axis=0)
+    close(recipe["vectors"][0], alone / np.linalg.norm(alone))
+
+
 @pytest.fixture
 def splade_folder(tmp_path):
     return sparse_encoder.write("splade", tmp_path / "splade")
@@ -276,6 +291,35 @@ def test_recipe_18_sparse_vectors_in_qdrant_and_pgvector(splade_folder, recipe):
     products = (recipe["terms"] @ recipe["query"].T).toarray()[:, 0]
     assert products.argmax() == recipe["point"].id
     assert abs(products.max() - recipe["point"].score) < 1e-4
+
+
+@pytest.fixture
+def colbert(tmp_path, minilm_dir):
+    """A folder for late interaction, with MiniLM's token vectors as they are."""
+    shutil.copytree(minilm_dir, folder := tmp_path / "colbert")
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink(missing_ok=True)
+    package = "sentence_transformers."
+    paths = {"Transformer": "", "MultiVectorMask": "2_MultiVectorMask", "Normalize": "3_Normalize"}
+    modules = [{"type": f"{package}{name}", "path": path} for name, path in paths.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_recipe_19_late_interaction_with_qdrant(colbert, recipe, oracle):
+    units = []
+    for text in [*recipe["lines"], LOAN]:
+        states = oracle(text)[6]
+        units.append(states / np.linalg.norm(states, axis=1, keepdims=True))
+    *documents, query = units
+    for found, wanted in zip(recipe["vectors"], documents, strict=True):
+        close(found, wanted)
+    close(recipe["query"], query)
+    scores = [max_sim(query, document) for document in documents]
+    assert np.argmax(scores) == recipe["point"].id == recipe["found"].unique_id
+    assert recipe["point"].score == pytest.approx(max(scores), abs=1e-4)
+    assert recipe["found"].similarity == pytest.approx(max(scores), abs=1e-4)
 
 
 def assert_loan(recipe, oracle, score):
@@ -318,15 +362,3 @@ def read_in_windows(oracle, ids, *, room, stride):
     inner = [windows[begins.index(b)][1 + piece - b] for piece, b in enumerate(best)]
     tokens = np.stack([windows[0][0], *inner, windows[-1][-1]])
     return tokens, np.concatenate(windows).mean(axis=0)
-
-
-def test_recipe_17_late_chunking(recipe, oracle):
-    for query, hit in zip(recipe["queries"], recipe["found"], strict=True):
-        text = recipe["documents"][hit.unique_id]
-        begin = text.index(hit.span)
-        first, last = (len(oracle.ids(text[:end])) - 2 for end in (begin, begin + len(hit.span)))
-        vector = oracle(text)[6][1:-1][first:last].mean(axis=0)
-        assert abs(cosine(vector, oracle(query)[6][1:-1].mean(axis=0)) - hit.similarity) < 1e-5
-    sentence = recipe["sentences"][0]
-    alone = oracle(sentence)[6][1:-1].mean(axis=0)
-    close(recipe["vectors"][0], alone / np.linalg.norm(alone))

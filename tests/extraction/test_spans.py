@@ -221,9 +221,10 @@ def test_settings_that_do_not_fit(values, message):
 
 def test_a_letter_that_lower_case_makes_two():
     example = InputExample(7, "a\u0130b", spans=(Span(2, 3),))
-    assert _prepare(replace(example, text_a="AB"), prompt="p ", lower_case=True).text_a == "p ab"
+    options = {"lower_case": True, "is_query": False}
+    assert _prepare(replace(example, text_a="AB"), prompt="p ", **options).text_a == "p ab"
     with pytest.raises(InputError, match="example 7 has a letter that becomes two in lower case"):
-        _prepare(example, prompt="", lower_case=True)
+        _prepare(example, prompt="", **options)
 
 
 def test_an_export_has_no_spans(tmp_path):

@@ -23,7 +23,7 @@ from bert_features.files import cache_dir
 from bert_features.machine import selection
 from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
-from tests import families, sentence_dense, sparse_encoder
+from tests import families, multi_vector, sentence_dense, sparse_encoder
 from tests.conftest import NUM_DEVICES
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
@@ -106,9 +106,13 @@ def jobs(toy, minilm_dir, tmp_path_factory):
     auto = {**sentence_dense.AUTO, "batch_size": NUM_DEVICES}
     splade = str(sparse_encoder.write("splade", tmp_path_factory.mktemp("sparse") / "splade"))
     terms = {"kind": "sparse", "batch_size": NUM_DEVICES}
+
+    late = multi_vector.write("classic", tmp_path_factory.mktemp("late") / "in")
+    queries = {**multi_vector.KIND, "prompt": "query", "batch_size": NUM_DEVICES}
     return {
         "sparse": {"checkpoint": splade, "texts": sparse_encoder.TEXTS, "settings": terms},
         "dense": {"checkpoint": str(dense), "texts": sentence_dense.TEXTS, "settings": auto},
+        "late": {"checkpoint": str(late), "texts": multi_vector.TEXTS, "settings": queries},
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
         "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},
         "bfloat16": {"checkpoint": toy, "texts": TEXTS[:1], "settings": narrow},
@@ -178,6 +182,14 @@ def test_the_dense_modules_of_sentence_transformers(on_jax):
     with np.load(on_jax / "dense.npz") as got:
         vectors = [got[f"{i}/features"] for i in range(len(sentence_dense.TEXTS))]
     np.testing.assert_allclose(vectors, sentence_dense.VECTORS["two"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_queries_for_late_interaction_are_those_of_sentence_transformers(on_jax):
+    """Filled with [MASK], which no other token sees."""
+    with np.load(on_jax / "late.npz") as got:
+        for i, wanted in enumerate(multi_vector.vectors("classic", "query")):
+            np.testing.assert_allclose(got[f"{i}/multi_vector"], wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """Kinds of outputs: a class for each, and what holds for all.
 
-An output is made of the layers; of the attention in them; or, by the masked-LM head, of the
-likeliest pieces of each token, of how likely each token or word of the text is, or of the weights
-of the terms of a text.
+An output is made of the layers; of the attention in them; of the tokens for late interaction; or,
+by the masked-LM head, of the likeliest pieces of each token, of how likely each token or word of
+the text is, or of the weights of the terms of a text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,14 @@ from bert_features.config.kinds.attention import Attention
 from bert_features.config.kinds.base import OutputKind
 from bert_features.config.kinds.layers import Layers
 from bert_features.config.kinds.masked_lm import MaskedLM
+from bert_features.config.kinds.multi_vector import MultiVector
 from bert_features.config.kinds.score import Score
 from bert_features.config.kinds.sparse import Sparse
 from bert_features.errors import ConfigError
 
 KINDS: dict[str, OutputKind] = {
-    kind.name: kind for kind in (Layers(), Attention(), MaskedLM(), Score(), Sparse())
+    kind.name: kind
+    for kind in (Layers(), Attention(), MaskedLM(), Score(), Sparse(), MultiVector())
 }
 
 
@@ -83,8 +85,8 @@ def check_kind(output: Any) -> None:
 def check_kinds(outputs: Iterable[Any], place: str) -> None:
     """Refuses outputs of other kinds where only vectors are possible; as `check_floats`."""
     for output in outputs:
-        if not KINDS[output.kind].has_vectors:
-            allowed = " or ".join(repr(kind.name) for kind in KINDS.values() if kind.has_vectors)
+        if not _is_of_device(KINDS[output.kind]):
+            allowed = " or ".join(repr(kind.name) for kind in KINDS.values() if _is_of_device(kind))
             raise ConfigError.naming(
                 "{kind} is '{received}', which {place} cannot have; allowed there: {allowed}",
                 received=output.kind,
@@ -93,8 +95,12 @@ def check_kinds(outputs: Iterable[Any], place: str) -> None:
             )
 
 
+def _is_of_device(kind: OutputKind) -> bool:
+    return kind.has_vectors and not kind.on_host
+
+
 def needs(outputs: Iterable[Any], what: str) -> bool:
-    """Whether an output is computed from `attention`, or by the masked-LM `head`."""
+    """Whether an output is computed from `what`, see `OutputKind.needs`."""
     return any(KINDS[output.kind].needed_by(output) == what for output in outputs)
 
 

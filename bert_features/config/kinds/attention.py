@@ -49,7 +49,7 @@ class Attention(OutputKind):
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer."""
         dtype = output.dtype or context.dtype
-        check_small(output, dtype)
+        check_small(self, output, dtype)
         entries, states = context.resolve(output.layers)
         if 0 in states:
             raise ConfigError.naming(

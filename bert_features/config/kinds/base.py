@@ -45,12 +45,19 @@ class OutputKind(ABC):
       settings: the settings of an output that it takes beside `name`, `kind` and `level`.
       levels: the levels that it has.
       poolings: the poolings that it has; None for those of its level, see `POOLINGS`.
-      needs: what it is computed from beside the layers: `attention`, or the masked-LM `head`.
+      needs: what it is computed from beside the layers: `attention`, the masked-LM `head`, or the
+        `projection` of tokens for late interaction.
       has_vectors: whether its features are vectors, which may be compared, stored in a small dtype
         and computed in a Keras layer.
       masks_rows: whether each piece of a text is masked in a row of its own. Then no other output
         can come from the same pass.
+      small_levels: the settings `level` for which it has small dtypes.
+      search: how `neighbors` compares its features: `vectors` one by one, `terms`, or `maxsim`;
+        empty if it does not.
+      on_host: whether the host finishes what the device computes. Then no Keras layer and no
+        SavedModel has it.
       can_pack: whether texts may share a row.
+      packs_by_itself: whether they do where the user does not ask for it.
       can_window: whether a long text may be computed in windows.
       follows_checkpoint: whether it follows the files of sentence-transformers (length, prompts)
         without being asked to, as pooling `auto` does.
@@ -66,7 +73,11 @@ class OutputKind(ABC):
     needs: ClassVar[str] = ""
     has_vectors: ClassVar[bool] = False
     masks_rows: ClassVar[bool] = False
+    small_levels: ClassVar[tuple[str, ...]] = ("sequence",)
+    search: ClassVar[str] = ""
+    on_host: ClassVar[bool] = False
     can_pack: ClassVar[bool] = True
+    packs_by_itself: ClassVar[bool] = True
     can_window: ClassVar[bool] = True
     follows_checkpoint: ClassVar[bool] = False
     is_single: ClassVar[bool] = False

@@ -21,6 +21,7 @@ class Layers(OutputKind):
     )
     levels = ("token", "word", "span", "sequence")
     has_vectors = True
+    search = "vectors"
 
     def names(self, output: Any, num_layers: int) -> list[str]:
         """As the official script's for each layer apart, else `features`."""
@@ -34,7 +35,7 @@ class Layers(OutputKind):
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer, or of the layers combined."""
         dtype = output.dtype or context.dtype
-        check_small(output, dtype)
+        check_small(self, output, dtype)
         is_pooler = output.pooling == "pooler"
         entries, states = context.resolve(output.layers or ((-1,) if is_pooler else None))
         if is_pooler:
@@ -64,9 +65,9 @@ class Layers(OutputKind):
         ]
 
 
-def check_small(output: Any, dtype: str) -> None:
+def check_small(kind: OutputKind, output: Any, dtype: str) -> None:
     """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
-    if dtype in SMALL_DTYPES and output.level != "sequence":
+    if dtype in SMALL_DTYPES and output.level not in kind.small_levels:
         # Attention has no vectors of texts.
         cure = "pass {level:'sequence'}, or" if output.kind == Layers.name else "pass"
         raise ConfigError.naming(

@@ -29,6 +29,7 @@ class Sparse(OutputKind):
     can_pack = False
     follows_checkpoint = True
     is_single = True
+    search = "terms"
 
     def check(self, output: Any) -> None:
         """Refuses poolings that sparse vectors do not have."""

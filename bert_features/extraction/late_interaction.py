@@ -1,0 +1,74 @@
+"""What a checkpoint for late interaction does to documents and queries, by its tokenizer's ids."""
+
+from bert_features.batches.sides import Side, Sides
+from bert_features.checkpoints import multi_vector
+from bert_features.checkpoints.multi_vector import MultiVectorSettings
+from bert_features.config.settings import shown
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.text.tokenizer import Tokenizer
+from bert_features.text.vocabulary import UNK
+
+
+def find_markers(settings: MultiVectorSettings, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of the markers that prompts begin with.
+
+    A marker that the vocabulary lacks is text. One that the tokenizer makes a single piece by
+    itself needs no help.
+    """
+    known = [next((t for t in texts if t in tokenizer.vocab), "") for texts in settings.markers]
+    return tuple(tokenizer.vocab[t] for t in known if t and tokenizer.tokenize(t) != [t])
+
+
+def find_sides(
+    settings: MultiVectorSettings,
+    tokenizer: Tokenizer,
+    *,
+    document_length: int,
+    max_seq_length: int,
+    packed: bool,
+) -> Sides:
+    """The two sides.
+
+    Args:
+      settings: what the checkpoint's files say.
+      tokenizer: its tokenizer.
+      document_length: tokens of the longest document.
+      max_seq_length: tokens of the longest row.
+      packed: whether rows are packed.
+
+    Raises:
+      ConfigError: `max_seq_length` is shorter than queries are filled to.
+      CheckpointError: the vocabulary lacks the token that fills them.
+    """
+    query, fill = settings.query, settings.query.fill
+    length = min(query.length or max_seq_length, max_seq_length)
+    own = Side(length, _ids(query.skip_words, tokenizer))
+    if fill is not None:
+        if fill.length > max_seq_length:
+            raise ConfigError.naming(
+                "{max_seq_length} is {received}; queries of this checkpoint have at least {least} "
+                "tokens: pass no less",
+                received=max_seq_length,
+                least=fill.length,
+            )
+        own = Side(length, own.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended)
+    document = Side(document_length, _ids(settings.document.skip_words, tokenizer))
+    return Sides(document, own, packed)
+
+
+def _ids(words: tuple[str, ...], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of words that are single pieces; the others are not skipped."""
+    unknown = tokenizer.frame.unknown_id
+    found = {tokenizer.vocab[word]: word for word in words if word in tokenizer.vocab}
+    return tuple(number for number, word in found.items() if number != unknown or word == UNK)
+
+
+def _fill_id(fill: multi_vector.Fill, tokenizer: Tokenizer) -> int:
+    found = tokenizer.frame.mask_id if fill.token is None else tokenizer.vocab.get(fill.token)
+    if found is None and fill.token is None:
+        found = tokenizer.frame.sep_id
+    if found is None:
+        raise CheckpointError(
+            f"queries are filled with the token {shown(fill.token)}, which the vocabulary lacks"
+        )
+    return found

@@ -1,0 +1,216 @@
+"""Kind `multi_vector`: late interaction, compared with sentence-transformers and NumPy."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bert_features import (
+    ExtractConfig,
+    FeatureExtractor,
+    extract,
+    find_checkpoint,
+    plan,
+    read_features,
+)
+from bert_features.checkpoints.convert import convert
+from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sentence_transformers import read_dense
+from bert_features.errors import CheckpointError, ConfigError
+from bert_features.export.savedmodel import export_savedmodel
+from tests.multi_vector import KIND, NAMES, SIDES, TEXTS, scores, vectors, write
+from tests.reference.late_interaction import late_vectors, max_sim
+from tests.reference.numpy_encoder import NumpyEncoder
+
+pytestmark = pytest.mark.usefixtures("kept_steps")
+
+
+def close(got, wanted, atol=1e-5):
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=atol)
+
+
+def encoded(extractor, side, texts=TEXTS, output=None):
+    encode = {"query": extractor.encode_query, "document": extractor.encode_document}[side]
+    values, splits = encode(texts, output, ragged=True)
+    return np.split(values, splits[1:-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_sides_are_those_of_sentence_transformers(tmp_path, name):
+    """Four folders: saved by it, with text prompts and residuals, by PyLate, and by Stanford."""
+    extractor = FeatureExtractor.from_checkpoint(write(name, tmp_path / "in"), **KIND)
+    found = {side: encoded(extractor, side) for side in SIDES}
+    for side, computed in found.items():
+        wanted = vectors(name, side)
+        assert list(map(len, computed)) == list(map(len, wanted))
+        close(np.concatenate(computed), np.concatenate(wanted))
+    factor = [len(query) if name == "plain" else 1 for query in found["query"]]  # a mean there
+    computed = [[max_sim(q, d) for d in found["document"]] for q in found["query"]]
+    close(np.array(computed) / np.array(factor)[:, None], scores(name), atol=1e-4)
+    # Without a word about the side texts are documents.
+    close(np.concatenate(encoded(extractor, "document")), extractor.encode(TEXTS, ragged=True)[0])
+
+
+def test_queries_and_documents_are_as_colbert_defines_them(tmp_path):
+    """[CLS] marker text [SEP]; a query is filled with [MASK], which no other token sees."""
+    folder = write("classic", tmp_path / "in")
+    extractor = FeatureExtractor.from_checkpoint(folder, **KIND)
+    checkpoint = find_checkpoint(folder)
+    encoder = NumpyEncoder(checkpoint.config, read_weights(checkpoint))
+    linear = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    river_bank = [7, 8, 10]
+    query = [2, 5, *river_bank, 3, *[4] * 6]
+    wanted = late_vectors(encoder, query, linear=linear, unseen=6)
+    close(encoded(extractor, "query", ["the river bank"])[0], wanted)
+    document = [2, 6, *river_bank, 17, 3]  # and a full stop
+    (found,) = encoded(extractor, "document", ["the river bank."])
+    close(found, late_vectors(encoder, document, linear=linear, skipped=[17]))
+    assert len(found) == 6
+
+
+CHANGES = [
+    ({"2_MultiVectorMask__config": {"keep_only_token_ids": [3]}}, "keep_only_token_ids is [3]"),
+    ({"1_Dense__config": {"module_input_name": "sentence_embedding"}}, "module_input_name is"),
+    ({"1_Dense__config": {"activation_function": "mine.Tanh"}}, "activation_function is"),
+    ({"sentence_bert_config": {"do_lower_case": True}}, "do_lower_case is True"),
+    ({"sentence_bert_config": {"query_length": 4}}, "query_length is 4"),
+    ({"sentence_bert_config": {"query_expansion": {"strategy": "max"}}}, "strategy is 'max'"),
+    ({"2_MultiVectorMask__config": {"skiplist_tasks": ["image"]}}, "skiplist_tasks is ['image']"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), CHANGES, ids=[m for _, m in CHANGES])
+def test_settings_that_would_change_the_numbers_are_refused_by_name(tmp_path, changes, message):
+    folder = write("classic", tmp_path / "in", **changes)
+    with pytest.raises(CheckpointError, match=r"^multi-vectors are unavailable: ") as raised:
+        FeatureExtractor.from_checkpoint(folder, **KIND)
+    assert message in str(raised.value)
+    assert find_checkpoint(folder).multi_vector.unsupported  # and its layers can be computed
+
+
+def test_what_a_run_may_not_ask_for(tmp_path, toy):
+    folder = write("classic", tmp_path / "in")
+    refused = {
+        "needs a checkpoint for late interaction": {"checkpoint": toy, "do_lower_case": True},
+        "max_seq_length is 8; queries of this checkpoint have at least 12": {"max_seq_length": 8},
+        "normalize has no meaning for kind 'multi_vector'": {"normalize": True},
+        "level is 'word'; allowed for kind 'multi_vector': token": {"level": "word"},
+        "layers has no meaning for kind 'multi_vector'": {"layers": [-1]},
+    }
+    for message, settings in refused.items():
+        with pytest.raises(ConfigError) as raised:
+            FeatureExtractor.from_checkpoint(**{"checkpoint": folder, **KIND, **settings})
+        assert message in str(raised.value)
+    # Modules that are not known, by their names.
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["type"] = "sentence_transformers.multi_vector_encoder.modules.HierarchicalPooling"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match="HierarchicalPooling"):
+        FeatureExtractor.from_checkpoint(folder, **KIND)
+
+
+OUTPUTS = [
+    {"name": "late", **KIND},
+    {"name": "int8", **KIND, "dtype": "int8", "calibration": 3},
+    {"name": "bits", **KIND, "dtype": "binary"},
+    {"name": "states", "layers": [-1]},
+    {"name": "dense", "level": "sequence", "pooling": "cls", "layers": [-1]},
+    {"name": "attention", "kind": "attention", "layers": [-1]},
+]
+
+
+def test_dense_tokens_attention_and_multi_vectors_come_from_one_pass(tmp_path):
+    """The vectors are those of the tokens, projected: without the skip list, of length 1."""
+    folder = write("classic", tmp_path / "in")
+    linear = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    settings = ExtractConfig.of({"checkpoint": str(folder), "outputs": OUTPUTS})
+    extract(settings, tmp_path / "in.txt", tmp_path / "out.npz")
+    planned = plan(settings, tmp_path / "in.txt")
+    records = list(read_features(tmp_path / "out.npz"))
+    floats = list(read_features(tmp_path / "out.npz", floats=True))
+    sizes = 0
+    for record, restored, wanted in zip(
+        records, floats, vectors("classic", "document"), strict=True
+    ):
+        kept = [token not in ".,?" for token in record.tokens]
+        projected = record.features["states"][kept] @ linear.T
+        projected /= np.linalg.norm(projected, axis=1, keepdims=True)
+        close(record.features["late"], projected)
+        close(record.features["late"], wanted)
+        close(record.features["dense"], record.features["states"][0])
+        units = record.units["vector"]
+        assert units["vector_tokens"] == tuple(np.array(record.tokens)[kept])
+        assert units["vector_token_ids"].tolist() == record.token_ids[kept].tolist()
+        assert record.features["attention"].shape == (2, len(kept), len(kept))
+        if record.unique_id < 3:  # whose ranges int8 has: half a step of them, at most
+            assert np.abs(restored.features["int8"] - wanted).max() < 1 / 255
+        bits = np.unpackbits(record.features["bits"], axis=1, count=8)
+        assert (bits == (record.features["late"] > 0)).all()
+        assert record.features["int8"].dtype == np.int8
+        sizes += sum(record.features[name].nbytes for name in record.features)
+    assert planned.output_bytes("npz") == sizes
+
+
+def test_long_documents_in_windows_have_each_token_once(tmp_path):
+    """From the row that owns it, as tokens; a query is cut and filled all the same."""
+    folder = write("classic", tmp_path / "in")
+    extractor = FeatureExtractor.from_checkpoint(
+        folder, outputs=[OUTPUTS[0], OUTPUTS[3]], long_text="window", max_seq_length=14
+    )
+    linear = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    (record,) = extractor([f"{TEXTS[3]} {TEXTS[3]}"])
+    assert record.tokens.count("[CLS]") == record.tokens.count("[SEP]") == 1
+    assert len(record.tokens) > 2 * 14
+    kept = [token not in ".,?" for token in record.tokens]
+    projected = record.features["states"][kept] @ linear.T
+    projected /= np.linalg.norm(projected, axis=1, keepdims=True)
+    close(record.features["late"], projected)
+    found = encoded(extractor, "query", output="late")
+    close(np.concatenate(found), np.concatenate(vectors("classic", "query")))
+
+
+def test_a_run_that_was_cut_off_and_a_cache_give_the_same_bytes(tmp_path):
+    """Two shards, one of which is gone; and queries of the same texts share no entry."""
+    folder = write("classic", tmp_path / "in")
+    texts = [text for text in TEXTS if text] * 2
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    shared = {"checkpoint": str(folder), **KIND, "shard_examples": 6, "format": "parquet"}
+    extract(ExtractConfig(**shared), tmp_path / "in.txt", f"{tmp_path}/out/")
+    shards = sorted((tmp_path / "out").glob("*.parquet"))
+    before = [shard.read_bytes() for shard in shards]
+    shards[1].unlink()
+    extract(ExtractConfig(**shared), tmp_path / "in.txt", f"{tmp_path}/out/")
+    assert [shard.read_bytes() for shard in shards] == before
+    cached = {"checkpoint": str(folder), **KIND, "cache": str(tmp_path / "cache")}
+    for name, prompt in (("a", None), ("b", None), ("q", "query")):
+        settings = ExtractConfig(**cached, prompt=prompt)
+        extract(settings, tmp_path / "in.txt", tmp_path / f"{name}.npz")
+    files = {name: read_features(tmp_path / f"{name}.npz") for name in "abq"}
+    for a, b in zip(files["a"], files["b"], strict=True):
+        np.testing.assert_array_equal(a.features["multi_vector"], b.features["multi_vector"])
+        assert a.units["vector"]["vector_tokens"] == b.units["vector"]["vector_tokens"]
+    assert files["q"].metadata["task"] == "query"
+    assert {len(record.features["multi_vector"]) for record in files["q"]} == {12}
+
+
+def test_documents_may_pack_and_queries_may_not(tmp_path):
+    folder = write("classic", tmp_path / "in")
+    assert not FeatureExtractor.from_checkpoint(folder, **KIND).preparation.packing
+    packed = FeatureExtractor.from_checkpoint(folder, **KIND, packing=True)
+    close(packed.encode(TEXTS, ragged=True)[0], np.concatenate(vectors("classic", "document")))
+    with pytest.raises(ConfigError, match="queries of this checkpoint are filled with tokens"):
+        packed.encode_query(TEXTS)
+
+
+def test_copies_keep_the_projection(tmp_path):
+    """`convert` writes modules and weights; an export and a Keras layer have no multi-vectors."""
+    folder = write("plain", tmp_path / "in")
+    convert(find_checkpoint(folder), tmp_path / "copy", to="safetensors")
+    copy, own = find_checkpoint(tmp_path / "copy"), find_checkpoint(folder)
+    assert copy.multi_vector.modules == own.multi_vector.modules
+    for name, values in read_dense(own, own.dense).items():
+        np.testing.assert_array_equal(read_dense(copy, copy.dense)[name], values)
+    with pytest.raises(ConfigError, match="'multi_vector', which an export cannot have"):
+        export_savedmodel(tmp_path / "export", checkpoint=own, outputs=[KIND])
