@@ -38,13 +38,13 @@ def parse_json(data: bytes, source: str) -> Any:
     """
     if len(data) > MAX_BYTES:
         raise CheckpointError(
-            f"{source} has more than {MAX_BYTES:,} bytes, so it is no JSON file of a checkpoint"
+            f"{source} has more than {MAX_BYTES:,} bytes; allowed: a JSON file of a checkpoint"
         )
     try:
         return json.loads(data.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{source} is not JSON: {error}") from error
     except RecursionError as error:
-        raise CheckpointError(f"{source} is nested too deeply to be read") from error
+        raise CheckpointError(f"{source} is nested too deeply; fetch it again") from error
     except ValueError as error:  # Python's limit of 4,300 digits; reading more takes too long
-        raise CheckpointError(f"{source} holds an integer with too many digits") from error
+        raise CheckpointError(f"{source} holds an integer of too many digits; fix it") from error

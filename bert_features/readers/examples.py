@@ -82,7 +82,8 @@ def examples_of_texts(
         return _examples_of_table(texts, settings or InputFormat(), given)
     if given:
         raise ConfigError(
-            f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a table"
+            f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a "
+            "table; leave it out"
         )
     return _examples_of_list(texts, frames.index_ids(texts) if with_ids else None)
 
