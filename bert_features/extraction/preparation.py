@@ -3,6 +3,7 @@
 import bisect
 import copy
 import functools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -42,6 +43,8 @@ from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
+
+logger = logging.getLogger("bert_features")
 
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
@@ -120,6 +123,8 @@ class Preparation:
         self.packing = packs(config, any_shape=self.runtime.any_shape)
         self.pool_tokens = self._pool_tokens()
         self.buckets = self._buckets()
+        if long := [b for b in config.buckets or () if b > self.max_seq_length]:
+            logger.warning("buckets has %s; rows have at most %d tokens", long, self.max_seq_length)
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
     def with_outputs(self, names: Sequence[str]) -> Self:

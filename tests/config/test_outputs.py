@@ -55,7 +55,7 @@ def test_ranges_and_the_word_all(written, layers, states):
         ([-4], r"layer -4 is outside \[-3, 2\]"),
         ([-1, 2], r"layers \[-1, 2\]: 2 and -1 are the same layer of 3"),
         (["embeddings", "embeddings"], "are the same layer"),
-        (["last"], "layer 'last' is neither a number nor the word 'embeddings'"),
+        (["last"], "layer 'last' is unknown; allowed: a number, or 'embeddings'"),
     ],
 )
 def test_layers_that_are_refused(layers, message):

@@ -243,6 +243,7 @@ def test_a_word_longer_than_the_window(toy):
     [
         ({"long_text": "window", "stride": 14}, "stride is 14; a window of max_seq_length 16"),
         ({"outputs": [{"level": "word", "pooling": "cls"}]}, r"outputs\[0\]: pooling is 'cls'"),
+        ({"delimiter": ";"}, "delimiter is ';', which is for files that extract"),
         ({"outputs": [{}], "pooling": "mean", "level": "word"}, "level, pooling and outputs are"),
     ],
 )
