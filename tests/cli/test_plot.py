@@ -112,7 +112,7 @@ def test_texts_of_a_word_may_be_options(toy, csv, out):
         ("similarity", ["a", "b", "a"], 1, "3 texts for a heat map; pass one text, or two"),
         ("similarity", ["a", "--layer=1,2"], 2, "--layer is '1,2'; name one layer"),
         ("similarity", ["a", "--layer=last"], 2, "layer 'last' is unknown; allowed: a number, or"),
-        ("histogram", ["it", "--token", "it", "--occurrence", "2"], 1, "--occurrence is 2; allowed"),
+        ("histogram", ["it", "--token", "it", "--occurrence", "2"], 1, "--occurrence is 2; allow"),
         ("word", ["this"], 2, "there are no texts; pass one of the two, FILE or --text"),
         ("word", ["a", "--text", "a", "--label-field", "x"], 2, "--label-field is 'x', but texts"),
         ("scatter", ["absent.csv"], 1, "cannot read absent.csv: No such file"),
