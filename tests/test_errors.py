@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import json
+import re
 import shlex
 import string
 from pathlib import Path
@@ -63,6 +64,89 @@ def test_every_name_in_a_message_is_a_value_or_a_setting():
             assert names - values <= {*ExtractConfig.model_fields, *OTHERS}, (path, call.lineno)
             checked += 1
     assert checked > 20
+
+
+# Where the message itself says what was received.
+_STATE = re.compile(
+    r"\b(is|are|was) (both |now )?(closed|empty|given|off|called|forked|one string|vectors|'|True)"
+    r"|\bthere (is|are) no |\bhas '|\b(both set|cannot go to|is an IterableDataset|of tf_keras)\b"
+)
+# Names of values that say why, or what to do.
+_HELPFUL = re.compile(
+    r"cure|hint|advice|remedy|otherwise|convert|known|accepted|mend|error|reason"
+    r"|problem|difference|available|listed|what\b|_fits",
+    re.I,
+)
+# Beginnings of messages without a value or a second clause, and why they have none.
+EXCEPTIONS = {
+    "its modules are \0": "a part of another message",
+    "it has a query_expansion": "a part of another message",
+    "there is neither \0inner": "a part of another message",
+    "\0weights.path\1 has no \0_PROJECTION": "a part of another message",
+    "multi-vectors are unavailable": "the reason follows",
+    " ({dedupe} and {cache} turn on": "a part of another message",
+    "{format:'": "a part of another message",
+    "the device of a process failed: ": "the reason of the device's library follows",
+    "the \0self._runtime\1 runtime failed": "the error of the other process follows",
+    "\0folder\1/\0name\1 is \0what\1": "a table says what such a file is and what to do",
+    "a thread that computes has ended": "the log has the cause",
+    "the URL holds a name or a password": "a password is not shown",
+    "no TPU: this machine has none": "nothing was received",
+    "this estimator predicts only": "what was called says what was received",
+    "get_features gives pairs": "outputs are too long to show",
+    "an escape \\ud800": "the reader adds the line",
+    "the TPU compiler needs a process": "a state of the process",
+    "this layer has 0 blocks": "the number is in the message",
+}
+
+
+def template_of(node):
+    """A message with [value] for each value, and {name} for each setting."""
+    match node:
+        case ast.Constant():
+            return str(node.value)
+        case ast.JoinedStr():
+            return "".join(map(template_of, node.values))
+        case ast.BinOp(op=ast.Add()):
+            return template_of(node.left) + template_of(node.right)
+        case ast.BinOp():
+            return template_of(node.left)
+    return f"\0{ast.unparse(getattr(node, 'value', node))}\1"
+
+
+def messages():
+    """Each message of an error of ours: where it is made, and its template."""
+    kinds = {name for name in vars(errors) if name.endswith("Error")} - {"MissingExtraError"}
+    for path in Path(bert_features.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            if name not in {*kinds, "FieldError", "naming"}:
+                continue
+            text = template_of(call.args[0])
+            if name == "naming":  # values are among the keywords, others are settings
+                values = "|".join(keyword.arg or "" for keyword in call.keywords) or "$"
+                text = re.sub(rf"\{{({values})\b[^}}]*\}}", "\0\\1\1", text)
+            if re.search(r"\w", re.sub("\0.*?\1", "", text)):  # else it passes another's on
+                yield f"{path.name}:{call.lineno}", text
+
+
+def test_every_message_says_what_was_received_and_what_is_allowed():
+    found = dict(messages())
+    assert len(found) > 400
+    lacking = []
+    for place, text in found.items():
+        has_value = "\0" in text or len({*re.findall(r"\{(\w+)", text)}) > 1 or _STATE.search(text)
+        second = re.split("[;:.?] ", text, maxsplit=1)[1:] or [""]
+        says_more = re.search(r"[a-z]{2}", re.sub("\0.*?\1", "", second[0])) or any(
+            _HELPFUL.search(value) for value in re.findall("\0(.*?)\1", second[0])
+        )
+        if not (has_value and says_more):
+            lacking.append((place, bool(has_value), text))
+    known = {start for start in EXCEPTIONS for one in lacking if one[2].startswith(start)}
+    assert [one for one in lacking if not one[2].startswith((*known,))] == []
+    assert known == {*EXCEPTIONS}
 
 
 ROOT = Path(__file__).resolve().parents[1]

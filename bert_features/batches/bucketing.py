@@ -94,7 +94,7 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
         )
     if list(buckets) != sorted(set(buckets)):
         raise ConfigError.naming(
-            "{buckets} {received} must ascend, each length once", received=list(buckets)
+            "{buckets} is {received}; allowed: ascending lengths, each once", received=list(buckets)
         )
     return (*(b for b in buckets if b < max_seq_length), max_seq_length)
 

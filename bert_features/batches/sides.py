@@ -65,8 +65,8 @@ class Sides:
         query = self.query
         if self.packed and are_queries.any() and query.fill_length and not query.fill_attended:
             raise ConfigError.naming(
-                "queries of this checkpoint are filled with tokens that the others do not see, "
-                "which {packing} excludes; leave {packing} out"
+                "{packing} is given, and queries of this checkpoint are filled with tokens that the "
+                "others do not see; leave {packing} out"
             )
         of_query = are_queries[rows.examples]
         fills = np.where(of_query & (rows.num_windows == 1), query.fill_length, 0)

@@ -55,7 +55,9 @@ def _members(opened: zipfile.ZipFile, max_bytes: int, source: str) -> dict[str, 
             raise CheckpointError(f"{source} is refused: it holds two files named {known[1]}")
         members[known[1]] = member
     if missing := missing_files(members):
-        raise CheckpointError(f"{source} holds no BERT checkpoint: {'; '.join(missing)}")
+        raise CheckpointError(
+            f"{source} holds no BERT checkpoint: {', '.join(missing)}; pass another"
+        )
     declared = sum(member.file_size for member in members.values())
     if declared > max_bytes:
         raise CheckpointError(

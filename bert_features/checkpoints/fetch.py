@@ -82,7 +82,9 @@ def _receive(
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if url.startswith("https://") and not response.url.startswith("https://"):
-            raise CheckpointError(f"{url} is redirected to {response.url}, which is not encrypted")
+            raise CheckpointError(
+                f"{url} is redirected to {response.url}, which is not encrypted; use https:// only"
+            )
         status, stated = response.status_code, response.headers.get("Content-Range", "")
         if status == 416 and stated == f"bytes */{done}":
             return
@@ -106,7 +108,8 @@ def _receive(
     if done > max_bytes:
         partial.unlink()
         raise CheckpointError(
-            f"{url} has more than {max_bytes:,} bytes, so it is not that checkpoint"
+            f"{url} has more than {max_bytes:,} bytes, so it is not that checkpoint; check the "
+            "address"
         )
 
 

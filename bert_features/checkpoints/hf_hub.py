@@ -95,7 +95,9 @@ def fetch(name: str) -> Path:
     """
     model = parse(name)
     if model is None:
-        raise CheckpointError(f"{name!r} is not the name of a model of the Hugging Face Hub")
+        raise CheckpointError(
+            f"{name!r} is not the name of a model of the Hugging Face Hub; the form is org/name"
+        )
     try:
         import huggingface_hub
     except ImportError as error:
@@ -123,7 +125,7 @@ def fetch(name: str) -> Path:
             there = huggingface_hub.HfApi().list_repo_files(model.id, revision=revision)
         raise other_files.refusal(sorted(there), f"{PREFIX}{model.id}") or CheckpointError(
             f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors and no "
-            "pytorch_model.bin"
+            "pytorch_model.bin; choose a model that has one of them"
         )
     return folder
 

@@ -102,7 +102,7 @@ def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]
     """
     modules = read(MODULES) if MODULES in names else b""
     if b".StaticEmbedding" in modules and b".Transformer" not in modules:
-        raise CheckpointError(f"{name} is a StaticEmbedding, which has no encoder to read")
+        raise CheckpointError(f"{name} is a StaticEmbedding, which has no encoder; pass a BERT")
     chosen = _choose([file for file in names if not other_files.is_adapter(file)], name, read)
     if chosen is None:
         raise other_files.refusal([*names], name.rstrip("/")) or CheckpointError(
@@ -129,7 +129,8 @@ def _choose(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> st
     if SAVED_MODEL in names:
         if VARIABLES not in prefixes:
             raise CheckpointError(
-                f"the SavedModel {name} has no {VARIABLES}.index, so it holds no weights"
+                f"the SavedModel {name} has no {VARIABLES}.index, so it holds no weights; "
+                "fetch that too"
             )
         return VARIABLES
     if len(indices) == 1 and not prefixes:

@@ -4,6 +4,7 @@ import contextlib
 import re
 from pathlib import Path
 
+from bert_features.config import json_files
 from bert_features.errors import CheckpointError
 
 CONVERT = (
@@ -31,7 +32,6 @@ _KINDS = {
     "too",
     r".+\.(bin|pt|pth)": "not named pytorch_model.bin; if it holds weights, pass its own path",
 }
-_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def is_adapter(name: str) -> bool:
@@ -40,13 +40,9 @@ def is_adapter(name: str) -> bool:
 
 
 def check_pointer(path: Path) -> None:
-    """Refuses what Git LFS leaves in a clone instead of a large file; raises CheckpointError."""
+    """As that of `json_files`, for a file of weights."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        if file.read(len(_POINTER)) == _POINTER:
-            raise CheckpointError(
-                f"{path} is a pointer of Git LFS, not the file itself; run 'git lfs pull' in its "
-                "folder"
-            )
+        json_files.check_pointer(file.read(len(json_files.LFS_POINTER)), str(path))
 
 
 def refusal(names: list[str], folder: str | Path) -> CheckpointError | None:

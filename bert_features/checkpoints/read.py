@@ -126,7 +126,8 @@ def _check_names(checkpoint: Checkpoint, names: StoredNames, *, pooler: bool) ->
     optional = {row.canonical for row in weight_names.POOLER}
     if pooler and not optional <= stored.keys():
         raise CheckpointError(
-            f"{checkpoint.name} has no pooler weights, so pooled output is unavailable"
+            f"{checkpoint.name} has no pooler weights, so pooled output is unavailable; "
+            "choose another pooling"
         )
     missing = [
         row.canonical

@@ -59,7 +59,8 @@ def read_routes(path: Path) -> dict[str, list[dict[str, str]]]:
         }
     except (AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} has no types and structure of modules, as sentence-transformers writes them"
+            f"{path} does not fit; allowed: types and structure of modules, as "
+            "sentence-transformers writes them"
         ) from error
 
 

@@ -47,7 +47,9 @@ def check_vocab(file: TokenizerFile, config: BertConfig, path: str | Path) -> No
     if isinstance(file, WordPieceFile):
         first, last, pad, _ = special_pieces(file.model_type)
         if missing := [token for token in (pad, UNK, first, last) if token not in tokens]:
-            raise CheckpointError(f"the vocabulary {path} lacks {', '.join(missing)}")
+            raise CheckpointError(
+                f"the vocabulary {path} lacks {', '.join(missing)}; pass the one that belongs to it"
+            )
     if len(tokens) > rows:
         raise CheckpointError(
             f"the vocabulary {path} has {len(tokens)} pieces, but the checkpoint's embedding table "

@@ -173,7 +173,7 @@ def read_floats(reader: Reader, name: str, path: Path) -> np.ndarray:
     """One weight as float32; a CheckpointError if it is damaged or no float."""
     with damage_is_an_error(path):
         value = reader.read(name)
-        _check_is_float(name, value.dtype.name)
+        _check_is_float(f"{path}: {name}", value.dtype.name)
         return value.astype(np.float32, copy=False)
 
 
@@ -326,7 +326,7 @@ def weight_map_in(values: dict[str, Any], index: str) -> dict[str, str]:
     if strange:
         raise CheckpointError(
             f"{index} names files that are not {suffix} files in its own folder: "
-            f"{some([shown(shard) for shard in strange])}"
+            f"{some([shown(shard) for shard in strange])}; fetch it again"
         )
     return weight_map
 
@@ -337,7 +337,9 @@ def _shards(index: Path, weight_map: Mapping[str, str]) -> dict[str, Path]:
     with damage_is_an_error(index):
         missing = [shard for shard, path in shards.items() if not path.is_file()]
     if missing:
-        raise CheckpointError(f"{index} names shards that are not beside it: {some(missing)}")
+        raise CheckpointError(
+            f"{index} names shards that are not beside it: {some(missing)}; fetch those too"
+        )
     return shards
 
 

@@ -49,10 +49,10 @@ def download(
     given = [flag for flag, on in flags.items() if on]
     if show_list and (name is not None or given):
         received = " ".join([*filter(None, [name]), *given])
-        raise ConfigError(f"--list takes no other argument; received {received}")
+        raise ConfigError(f"--list and {received} are both given; --list takes nothing else")
     if name is None:
         if given:
-            raise ConfigError(f"{' and '.join(given)} needs the NAME of a checkpoint")
+            raise ConfigError(f"{' and '.join(given)} needs a checkpoint; pass its NAME")
         _print_table()
         return
     if verify and len(given) > 1:

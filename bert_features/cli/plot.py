@@ -362,11 +362,14 @@ def _texts_of_word(
     from bert_features.readers.input_example import InputExample
 
     if (path is None) == (not texts):
-        raise ConfigError("pass the texts as a FILE or by --text, one of the two")
+        found = "there are no texts" if path is None else "FILE and --text are both given"
+        raise ConfigError(f"{found}; pass one of the two, FILE or --text")
     if path is not None:
         return read_labelled(path, settings, label_field)
     if label_field is not None:
-        raise ConfigError("--label-field is set, but texts given by --text have no labels")
+        raise ConfigError(
+            f"--label-field is {label_field!r}, but texts given by --text have no labels; pass FILE"
+        )
     examples = [InputExample(i, text) for i, text in enumerate(texts or ())]
     return Labelled("the texts", examples, None)
 

@@ -8,6 +8,16 @@ from bert_features.errors import CheckpointError
 
 # The largest are the indices of checkpoints in shards: well below 1 MB for BERTs.
 MAX_BYTES = 16 << 20
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def check_pointer(data: bytes, source: str) -> None:
+    """Refuses what Git LFS leaves in a clone instead of a large file; raises CheckpointError."""
+    if data.startswith(LFS_POINTER):
+        raise CheckpointError(
+            f"{source} is a pointer of Git LFS, not the file itself; run 'git lfs pull' in its "
+            "folder"
+        )
 
 
 def read_json(path: str | Path) -> Any:
@@ -38,13 +48,14 @@ def parse_json(data: bytes, source: str) -> Any:
     """
     if len(data) > MAX_BYTES:
         raise CheckpointError(
-            f"{source} has more than {MAX_BYTES:,} bytes, so it is no JSON file of a checkpoint"
+            f"{source} has more than {MAX_BYTES:,} bytes; allowed: a JSON file of a checkpoint"
         )
+    check_pointer(data, source)
     try:
         return json.loads(data.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{source} is not JSON: {error}") from error
     except RecursionError as error:
-        raise CheckpointError(f"{source} is nested too deeply to be read") from error
+        raise CheckpointError(f"{source} is nested too deeply; fetch it again") from error
     except ValueError as error:  # Python's limit of 4,300 digits; reading more takes too long
-        raise CheckpointError(f"{source} holds an integer with too many digits") from error
+        raise CheckpointError(f"{source} holds an integer of too many digits; fix it") from error

@@ -115,7 +115,7 @@ def _resolve(entry: int | str, num_layers: int) -> int:
     if entry == EMBEDDINGS:
         return 0
     if not isinstance(entry, int):
-        raise ConfigError(f"layer {entry!r} is neither a number nor the word '{EMBEDDINGS}'")
+        raise ConfigError(f"layer {entry!r} is unknown; allowed: a number, or '{EMBEDDINGS}'")
     if not -num_layers <= entry < num_layers:
         raise ConfigError(
             f"layer {entry} is outside [{-num_layers}, {num_layers - 1}]: this checkpoint has "

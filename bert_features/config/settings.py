@@ -145,7 +145,9 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ConfigError(f"{source} has too many brackets inside each other") from error
+        raise ConfigError(
+            f"{source} has too many brackets inside each other; leave some out"
+        ) from error
     except ValueError as error:  # also of an integer with thousands of digits
         raise ConfigError(f"{source} is not TOML: {_reason(error)}") from error
 
@@ -204,7 +206,9 @@ class Settings(BaseModel):
         """
         where = f"{source}: " if source else ""
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{where}{shown(values)} is not a table of settings")
+            raise ConfigError(
+                f"{where}{shown(values)} is not a table of settings; write key = value"
+            )
         values = {k: cls._plain(k, v) for k, v in values.items()}
         try:
             return cls.model_validate(values)

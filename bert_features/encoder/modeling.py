@@ -297,7 +297,7 @@ def _checked_num_blocks(config: BertConfig, num_blocks: int | None, *, with_pool
             f"num_blocks is {num_blocks}; this config has {depth} blocks, allowed: 0 to {depth}"
         )
     if with_pooler and not config.has_pooler:
-        raise ConfigError(f"{config.model_type} has no pooler")
+        raise ConfigError(f"{config.model_type} has no pooler; leave with_pooler out")
     if with_pooler and num_blocks != depth:
         raise ConfigError(f"the pooler needs all {depth} blocks; num_blocks is {num_blocks}")
     return num_blocks

@@ -101,7 +101,7 @@ def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:
     for variable, names in table:
         missing = [name for name in names if name not in weights]
         if missing:
-            raise CheckpointError(f"weights lack {', '.join(missing)}")
+            raise CheckpointError(f"weights lack {', '.join(missing)}; pass all")
         parts = [weights[name] for name in names]
         value = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
         if value.shape != tuple(variable.shape):

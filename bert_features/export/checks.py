@@ -158,7 +158,9 @@ def _check_pooler(source: ExportSource, signature: Signature) -> None:
     if source.pooler:
         return
     if needs_pooler(source.outputs):
-        raise CheckpointError(f"{name} has no pooler weights, so pooled output is unavailable")
+        raise CheckpointError(
+            f"{name} has no pooler weights, so pooled output is unavailable; choose another pooling"
+        )
     if signature == "ids":
         if not source.outputs:
             raise CheckpointError.naming(

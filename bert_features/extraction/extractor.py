@@ -12,6 +12,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.kinds import needs
 from bert_features.config.output_specs import as_floats, dense_modules, has_spans, needs_pooler
 from bert_features.config.settings import shown
@@ -38,6 +39,11 @@ from bert_features.runtime.loop import prefetched, run_step
 # The rest imports Keras, whose backend the settings of an extractor choose.
 if TYPE_CHECKING:
     from bert_features.batches.input_fn import Batch, Pool, TextInputFn
+
+
+# Settings without a meaning for texts in memory, which may be a table with fields.
+_FILE_SETTINGS = {"input_format", "encoding_errors", *InputFormat.model_fields} - {*FIELD_NAMES}
+_FILE_SETTINGS.remove("format")  # of the output
 
 
 class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
@@ -119,7 +125,15 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           CheckpointError: the checkpoint is not usable.
           ConfigError: an unknown setting, or a value that is not allowed.
         """
-        return cls(ExtractConfig.of({"checkpoint": str(checkpoint), **settings}))
+        config = ExtractConfig.of({"checkpoint": str(checkpoint), **settings})
+        for name in sorted(_FILE_SETTINGS & settings.keys()):
+            if settings[name] is not None:
+                raise ConfigError.naming(
+                    f"{{{name}}} is {{received}}, which is for files that extract() reads; leave "
+                    "it out",
+                    received=shown(settings[name]),
+                )
+        return cls(config)
 
     def with_outputs(self, names: Sequence[str]) -> Self:
         """An extractor of some of the outputs alone, in the order of the settings.
@@ -277,7 +291,9 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     def _check_spans(self, spans: Sequence[Any] | None) -> None:
         if spans is not None and not has_spans(self.outputs):
-            raise ConfigError("spans is for outputs of level 'span', and this extractor has none")
+            raise ConfigError(
+                "spans was given, and no output has level 'span'; leave it out or add such an output"
+            )
 
     def _batches_in_memory(
         self,

@@ -3,6 +3,7 @@
 import bisect
 import copy
 import functools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -52,6 +53,8 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.sentences import SENTENCES, chunks_of, with_sentences
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
+
+logger = logging.getLogger("bert_features")
 
 if TYPE_CHECKING:
     from bert_features.encoder.step import Precision
@@ -132,6 +135,8 @@ class Preparation:
         self.sides = self._find_sides()
         self.pool_tokens = self._pool_tokens()
         self.buckets = self._buckets()
+        if long := [b for b in config.buckets or () if b > self.max_seq_length]:
+            logger.warning("buckets has %s; rows have at most %d tokens", long, self.max_seq_length)
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
     def with_outputs(self, names: Sequence[str]) -> Self:

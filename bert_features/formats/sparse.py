@@ -54,7 +54,8 @@ def pieces_of(source: "RecordSource") -> int:
         return int(source.metadata["checkpoint"]["bert_config"]["vocab_size"])
     except (KeyError, TypeError, ValueError) as error:
         raise OutputError(
-            f"{source.path} does not record its checkpoint, so the number of columns is unknown"
+            f"{source.path} does not record its checkpoint, so the number of columns is unknown; "
+            "extract it again"
         ) from error
 
 

@@ -212,7 +212,7 @@ class BertFeatures(keras.layers.Layer):
         """
         config, blocks = self.bert_config, self.encoder.num_blocks
         if not blocks:
-            raise ConfigError("this layer computes the embeddings alone, which is no checkpoint")
+            raise ConfigError("this layer has 0 blocks, which is no checkpoint; add layer -1")
         apart = config.norm_first or config.distinct_blocks not in (1, config.num_hidden_layers)
         if apart and blocks < config.num_hidden_layers:
             raise ConfigError(

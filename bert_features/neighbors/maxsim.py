@@ -76,7 +76,9 @@ class MaxSimSearch:
             raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
         for number, query in enumerate(queries):
             if not len(query.vectors) or not np.isfinite(query.vectors).all():
-                raise ConfigError(f"query {number} has no vector, or one that is not finite")
+                raise ConfigError(
+                    f"query {number} has no vector, or one that is not finite; leave it out"
+                )
         self._queries = [query.vectors for query in queries]
         self._top, self._mean = top, mean
         none = Hits(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))

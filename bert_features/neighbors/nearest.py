@@ -243,9 +243,11 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
             names=names,
         )
     for feature in file.features:
-        searched = KINDS[feature.kind].search
-        if name in (None, feature.name) and not searched:
-            raise ConfigError(f"{feature.name} has kind '{feature.kind}', which has no neighbors")
+        if name in (None, feature.name) and not KINDS[feature.kind].search:
+            raise ConfigError(
+                f"{feature.name} has kind '{feature.kind}', which has no neighbors; name a feature "
+                "of vectors"
+            )
         if name in (None, feature.name):
             return feature
     raise ConfigError.naming(
@@ -273,7 +275,7 @@ def vectors_of_ids(
     places = {str(unique_id): place for place, unique_id in enumerate(file.ids.tolist())}
     for wanted in map(str, ids):
         if wanted not in places:
-            raise ConfigError(f"the id {wanted!r} is not in {file.path}")
+            raise ConfigError(f"the id {wanted!r} is not in {file.path}; its .ids lists them")
     found = [file[places[str(wanted)]].features[chosen.name] for wanted in ids]
     return restore(np.stack(found), chosen)
 

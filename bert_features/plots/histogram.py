@@ -152,7 +152,7 @@ def _find(tokens: Sequence[str], token: str, occurrence: int, *, is_uncased: boo
         raise InputError(f"the token {token!r} is not in the text; its tokens are {named}{more}")
     if not 1 <= occurrence <= len(positions):
         raise InputError.naming(
-            "{occurrence} is {received}, but the token {token!r} is in the text {count} time(s)",
+            "{occurrence} is {received}; allowed: 1 to {count}, as often as the text has {token!r}",
             received=occurrence,
             token=token,
             count=len(positions),

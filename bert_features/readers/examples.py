@@ -84,11 +84,12 @@ def examples_of_texts(
     if frames.column_names(texts) is not None:
         given |= {} if with_ids else {"id_field": ""}
         if spans is not None:
-            raise ConfigError("spans is for lists of texts; of a table pass span_field, a column")
+            raise ConfigError("spans is given with a table; pass span_field, the column of spans")
         return _examples_of_table(texts, settings or InputFormat(), given)
     if given:
         raise ConfigError(
-            f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a table"
+            f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a "
+            "table; leave it out"
         )
     examples = _examples_of_list(texts, frames.index_ids(texts) if with_ids else None)
     return examples if spans is None else add_spans(examples, spans)

@@ -38,8 +38,10 @@ def _parse(where: str, value: Any, text_a: str, text_b: str | None) -> Span:
         raise FieldError(f"{where} is {shown(value)}; expected {_ALLOWED}, with type_id 0 or 1")
     text = text_b if type_id else text_a
     if text is None or not 0 <= begin <= end <= len(text):
-        of = "there is no second text" if text is None else f"its text has {len(text)} characters"
-        raise FieldError(f"{where} is {shown(value)}, outside of its text: {of}")
+        reason = (
+            "there is no second text" if text is None else f"its text has {len(text)} characters"
+        )
+        raise FieldError(f"{where} is {shown(value)}, outside of its text: {reason}")
     return Span(begin, end, label, type_id)
 
 
@@ -67,7 +69,7 @@ def spans_of_tags(words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]
         if tag in _OUTSIDE:
             is_open = False
         elif kind not in (*_STARTS, *_CONTINUES):
-            raise FieldError(f"the tag {tag!r} is none of B-LABEL, I-LABEL and O")
+            raise FieldError(f"the tag is {tag!r}; allowed: B-LABEL, I-LABEL and O")
         elif kind in _CONTINUES and is_open and spans[-1].label == label:
             spans[-1] = spans[-1]._replace(end=end)
             is_open = kind == "I"

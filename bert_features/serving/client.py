@@ -151,7 +151,7 @@ class Client(EncodesByPrompt):
     def prompts(self) -> list[str]:
         """The names of the checkpoint's prompts; ServiceError for a service without any notion."""
         if self._info.prompts is None:
-            raise ServiceError(f"{self._connection.url} is of a version that has no prompts")
+            raise ServiceError(f"{self._connection.url} has no prompts; it needs a newer version")
         return self._info.prompts
 
     def info(self) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class _Call:
             if [[f[key] for key in _SHAPE] for f in given] != [
                 [getattr(f, key) for key in _SHAPE] for f in self.wanted
             ]:
-                raise ServiceError(f"{url} has changed its outputs since this client was made")
+                raise ServiceError(f"the outputs of {url} have changed; make another client")
             tokens = LEVELS["token"].columns if self.with_tokens else ()
             columns = dict.fromkeys([*schema_of(self.wanted, "int").names, *tokens])
             lost = table[_LOST].to_numpy()
@@ -290,12 +290,12 @@ class _Call:
         except Exception as error:  # damaged bytes make parsers raise almost anything
             raise ServiceError(
                 f"the answer of {url} is damaged, or of a version that does not fit "
-                f"{__version__} ({type(error).__name__})"
+                f"{__version__} ({type(error).__name__}); try again, or install its version here"
             ) from error
         count = len(batch)
         if count != len(part.encoded):
             raise ServiceError(
-                f"{url} answered for {count} texts where {len(part.encoded)} were sent"
+                f"{url} answered for {count} texts, and {len(part.encoded)} were sent; see its log"
             )
         numbers = np.arange(part.start, part.start + count)
         return replace(batch, unique_ids=numbers, counts={_LOST: lost})

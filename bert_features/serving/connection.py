@@ -147,7 +147,7 @@ class Connection:
                     return self._check(reply, accept)
             if stop.wait(pause):
                 break
-        raise ServiceError(f"the request to {self.url} was given up")
+        raise ServiceError(f"the request to {self.url} was given up; another one has failed")
 
     def close(self) -> None:
         """Closes the connections; one that a request still uses is closed after the request."""

@@ -127,7 +127,9 @@ class Worker:
             if share.cores is not None:
                 limit_cores(max(cores() // len(self.shares), 1))
             return self._follow()
-        raise DeviceError("every process of the service is there already")
+        raise DeviceError(
+            f"{len(self.shares)} processes compute already; start a service with more replicas"
+        )
 
     def _follow(self) -> bool:
         """Notes who has the share; clears up after the process that had it, if there was one."""

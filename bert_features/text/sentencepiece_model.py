@@ -60,7 +60,9 @@ def read_model(path: Path, model_type: str = "") -> SentencePieceModel:
     except OSError as error:
         raise CheckpointError(f"cannot read the vocabulary {path}: {error.strerror}") from error
     except ValueError as error:
-        raise CheckpointError(f"{path} is not a SentencePiece model that can be read") from error
+        raise CheckpointError(
+            f"{path} is not a SentencePiece model that can be read; fetch it again"
+        ) from error
     if set(_ALBERT_SPECIALS) <= set(pieces):
         pad, unknown, cls, sep, mask = map(pieces.index, _ALBERT_SPECIALS)
         frame = Frame(cls, sep, pad, unknown, mask)

@@ -118,7 +118,7 @@ def pieces_of(values: Mapping[str, Any], source: str) -> list[str]:
     if not ids or sorted(ids.values()) != list(range(len(ids))):
         raise CheckpointError(
             f"{source} has no vocabulary of pieces with an id each, but {len(ids)} whose ids are "
-            f"not 0 to {len(ids) - 1}"
+            f"not 0 to {len(ids) - 1}; save it again with transformers"
         )
     return sorted(ids, key=ids.__getitem__)
 

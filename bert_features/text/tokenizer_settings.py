@@ -118,7 +118,7 @@ def read_added(
                     **{flag: bool(entry.get(flag)) for flag in _FLAGS},
                 }
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise CheckpointError(f"an added token beside {path} has no text and id") from error
+        raise CheckpointError(f"an added token beside {path} has no text and id; fix it") from error
     return made
 
 

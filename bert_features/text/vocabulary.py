@@ -52,7 +52,7 @@ def parse_vocab(content: bytes, path: str | Path) -> list[str]:
             f"at offset {error.start}"
         ) from error
     if not text.strip():
-        raise CheckpointError(f"the vocabulary {path} is empty")
+        raise CheckpointError(f"the vocabulary {path} is empty; allowed: a piece on each line")
     if Path(path).suffix == ".json":
         return parse_pieces(text, str(path))
     return [line.strip() for line in text.rstrip().split("\n")]

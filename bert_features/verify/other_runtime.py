@@ -76,7 +76,7 @@ class OtherRuntime:
             status = self._process.wait(_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             raise BertFeaturesError(
-                f"the {self._runtime} runtime gave no result in {_TIMEOUT_SECONDS:.0f} s"
+                f"the {self._runtime} runtime gave no result in {_TIMEOUT_SECONDS:.0f} s; try again"
             ) from None
         if status:
             lines = self._messages.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -94,7 +94,7 @@ def test_a_link_becomes_a_plain_file(tmp_path):
         (corrupt(), "is not a sound zip archive: .*(CRC|invalid|Error)"),
         (encrypted(), "is not a sound zip archive: .*vocab.txt.* is encrypted"),
         (declares_less(), "is not a sound zip archive: .*CRC"),
-        (zipped([]), "holds no BERT checkpoint: there is no vocab.txt; there is no bert_config"),
+        (zipped([]), "holds no BERT checkpoint: there is no vocab.txt, there is no bert_config"),
         (zipped([("a/b/vocab.txt", b"")]), "there is no vocab.txt"),
     ],
 )
@@ -109,7 +109,9 @@ def test_unsound_archives(tmp_path, data, message):
 @pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.index", DATA])
 def test_a_missing_member(tmp_path, name):
     data = zipped((n, content) for n, content in FILES.items() if n != name)
-    with pytest.raises(CheckpointError, match=f"holds no BERT checkpoint: there is no {name}$"):
+    with pytest.raises(
+        CheckpointError, match=f"holds no BERT checkpoint: there is no {name}; pass another$"
+    ):
         unpack_bytes(tmp_path, data)
     assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
 

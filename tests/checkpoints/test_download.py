@@ -305,8 +305,12 @@ def test_the_table(server, cache, arguments):
         (["bert-tinny"], 1, "did you mean bert-tiny"),
         (["bert-tiny", "--verify"], 1, "is not in the cache"),
         (["bert-mini"], 1, "the server answered 404"),
-        (["--verify"], 2, "--verify needs the NAME of a checkpoint"),
-        (["bert-tiny", "--list"], 2, "--list takes no other argument; received bert-tiny"),
+        (["--verify"], 2, "--verify needs a checkpoint; pass its NAME"),
+        (
+            ["bert-tiny", "--list"],
+            2,
+            "--list and bert-tiny are both given; --list takes nothing else",
+        ),
         (["bert-tiny", "--verify", "--force"], 2, "--verify and --force exclude each other"),
     ],
 )

@@ -102,7 +102,7 @@ def test_a_layer_of_fewer_blocks(trained, tmp_path):
     states = NumpyEncoder(extractor.checkpoint.config, WEIGHTS)(IDS, MASK, TYPES)
     np.testing.assert_allclose(extractor.encode(TEXT), states[2][0], rtol=0, atol=2e-5)
     nothing = BertFeatures.from_checkpoint(trained[0], layers=["embeddings"])
-    with pytest.raises(ConfigError, match="the embeddings alone, which is no checkpoint"):
+    with pytest.raises(ConfigError, match="this layer has 0 blocks, which is no checkpoint"):
         nothing.save_checkpoint(tmp_path / "none", trained[0])
 
 

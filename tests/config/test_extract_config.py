@@ -1,6 +1,5 @@
 """ExtractConfig: files, overrides, and errors that name the key, the value and what is allowed."""
 
-import re
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +12,6 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import Kind
 from bert_features.config.outputs import OutputConfig
 from bert_features.config.poolings import POOLINGS
-from bert_features.config.settings import describe_allowed
 from bert_features.errors import ConfigError
 from tests.toy import TOY
 
@@ -40,21 +38,8 @@ def test_frozen():
     ("text", "message"),
     [
         ("batch_sise = 8", r"unknown setting 'batch_sise'; did you mean 'batch_size'\?$"),
-        ("batch_size = 0", "batch_size is 0; allowed: an integer of at least 1"),
-        ('batch_size = "8"', "batch_size is '8'; allowed: an integer"),
-        ("batch_size = true", "batch_size is True; allowed: an integer"),
-        ("max_seq_length = 2", "max_seq_length is 2; allowed: an integer of at least 3"),
-        ("layers = []", r"layers is \[\]; allowed: a list of integers, ranges"),
-        ('layers = "-1,,-2"', "layers is '-1,,-2'; allowed: a list"),
-        ('layers = ["last"]', r"layers is \['last'\]; allowed"),
-        ("layers = [1.0]", r"layers is \[1\.0\]; allowed"),
-        ('combine = "max"', "combine is 'max'; allowed: 'none', 'sum', 'mean', 'concat' or"),
-        ("do_lower_case = 1", "do_lower_case is 1; allowed: true or false"),
-        ('dtype = "float64"', "dtype is 'float64'; allowed: 'float32', 'float16', 'bfloat16', "),
-        ("checkpoint = 3", "checkpoint is 3; allowed: a string"),
         ("x = [", "is not TOML"),
         ("outputs = [5]", r"outputs\[0\]: 5 is not a table of settings"),
-        ("outputs = 5", r"outputs is 5; allowed: a list of tables"),
         ("batch_size = " + "9" * 5000, "is not TOML: an integer has thousands of digits"),
         (
             "batch_size = " + "9" * 4000,
@@ -62,16 +47,9 @@ def test_frozen():
         ),
         ("layers = " + "[" * 5000, "has too many brackets inside each other"),
         (
-            'combine = "weighted"\nweights = [nan, 1.0]',
-            r"weights is \[nan, 1.0\]; .* finite",
-        ),
-        (
             'outputs = [{combine = "weighted", weights = [nan]}]',
             r"outputs\[0\]: weights is \[nan\]",
         ),
-        ("dtype = nan", "dtype is nan; allowed: 'float32'"),
-        ('shard = "0/99999999999999999999"', "shard is .*; allowed: .* N at most 99999$"),
-        ('vocab_file = "a\\u0000b"', r"vocab_file is 'a\\x00b'; allowed: text without NUL"),
     ],
 )
 def test_what_is_refused(tmp_path, text, message):
@@ -131,13 +109,6 @@ def test_all_problems_come_at_once():
         ExtractConfig.of({"batch_size": 0, "combine": "x", "y": 1})
 
 
-@pytest.mark.parametrize("settings", [ExtractConfig, OutputConfig])
-def test_every_setting_has_a_sentence_of_help_and_its_allowed_values(settings):
-    for name, field in settings.model_fields.items():
-        assert describe_allowed(field), name
-        assert re.fullmatch(r"[A-Z].*\.", field.description), name
-
-
 def test_rows_are_as_long_as_the_checkpoint_allows_unless_a_limit_is_set():
     assert ExtractConfig().row_length(TOY, "toy") == TOY.max_position_embeddings == 24
     assert ExtractConfig(max_seq_length=24).row_length(TOY, "toy") == 24
@@ -167,7 +138,6 @@ def test_packing_is_refused_where_rows_must_have_lengths_of_their_own(other):
         ({"dedupe": True, "uniform_batches": False}, "dedupe needs uniform_batches; leave"),
         ({"cache": "known", "dedupe": False}, "cache needs dedupe; leave dedupe out"),
         ({"cache_gb": 1.5}, "cache_gb is a limit for cache; pass cache too"),
-        ({"cache": "known", "cache_gb": 0}, "cache_gb is 0; allowed: a number above 0"),
     ],
 )
 def test_settings_of_texts_that_repeat_fit_together(settings, message):

@@ -15,7 +15,11 @@ from bert_features.errors import CheckpointError
         (b'{"a": "\xff"}', "is not JSON"),
         (b"[" * 100_000, "is nested too deeply"),
         (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "is nested too deeply"),
-        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "holds an integer with too many digits"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "holds an integer of too many digits"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "json is a pointer of Git LFS.*git lfs pull",
+        ),
         (b"[1]", "expected a JSON object"),
     ],
 )

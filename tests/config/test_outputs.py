@@ -47,12 +47,6 @@ def test_ranges_and_the_word_all(written, layers, states):
         plan({"layers": written, "combine": "weighted", "weights": [1, 2]})
 
 
-@pytest.mark.parametrize("written", ["0--1", "-3-0", "-3:-1", "0-", "-1-2-3", "al"])
-def test_what_is_no_range(written):
-    with pytest.raises(ConfigError, match=r"layers is .*; allowed: a list of integers, ranges"):
-        ExtractConfig(layers=written)
-
-
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
@@ -61,7 +55,7 @@ def test_what_is_no_range(written):
         ([-4], r"layer -4 is outside \[-3, 2\]"),
         ([-1, 2], r"layers \[-1, 2\]: 2 and -1 are the same layer of 3"),
         (["embeddings", "embeddings"], "are the same layer"),
-        (["last"], "layer 'last' is neither a number nor the word 'embeddings'"),
+        (["last"], "layer 'last' is unknown; allowed: a number, or 'embeddings'"),
     ],
 )
 def test_layers_that_are_refused(layers, message):
@@ -172,11 +166,6 @@ def test_the_names_of_bert_as_service():
         ),
         ({"pooling": "cls", "level": "word"}, "allowed for level 'word': mean, first, last"),
         ({"pooling": "mean"}, "allowed for level 'token': none"),
-        (
-            {"level": "sentence"},
-            "level is 'sentence'; allowed: 'token', 'word', 'span' or 'sequence'",
-        ),
-        ({"combine": "average"}, "combine is 'average'; allowed: 'none', 'sum'"),
         ({"combine": "weighted"}, "combine 'weighted' needs one weight for each layer"),
         ({"weights": [1.0]}, "no other combine takes weights"),
         (
@@ -189,10 +178,7 @@ def test_the_names_of_bert_as_service():
             {"special_tokens": False, "level": "sequence", "pooling": "cls"},
             "is the vector of \\[CLS\\] itself",
         ),
-        ({"dim": 0}, "dim is 0; allowed: an integer of at least 1"),
         ({"dim": 9, "layers": [0]}, "dim is 9; the vector has 8 values"),
-        ({"dtype": "float64"}, "dtype is 'float64'"),
-        ({"name": ""}, "name is ''"),
         ({"layer": [1]}, "unknown setting 'layer'; did you mean 'layers'"),
         (
             {"pooling": "pooler", "level": "sequence", "layers": [0]},

@@ -32,12 +32,6 @@ def test_names_of_files(path, expected):
     assert str(Shard().path(path)) == path
 
 
-@pytest.mark.parametrize("shard", ["2/2", "1", "-1/2", "a/b", "1/0", "0/0", "0/2/3", ""])
-def test_what_is_no_share(shard):
-    with pytest.raises(ConfigError, match=r"shard is '.*'; allowed: .*auto.*I/N"):
-        ExtractConfig.of({"shard": shard})
-
-
 def test_shares_of_a_file(toy, tmp_path):
     texts = tmp_path / "in.txt"
     texts.write_text("".join(f"{'a ' * (i % 7)}b\n" for i in range(11)))

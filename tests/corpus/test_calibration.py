@@ -377,8 +377,6 @@ def test_the_plan_knows_their_size(config, texts):
         ({"dtype": "int8"}, "dtype is 'int8', which only level 'sequence' allows; .* level 'token"),
         ({"dtype": "binary", "level": "word"}, "this output has level 'word': pass level='sequ"),
         (FLOATS | {"calibration": 5}, "calibration is for dtype 'int8'; dtype is 'float32': leave"),
-        (INT8 | {"calibration": 0}, "calibration is 0; allowed: a number of texts, or the path of"),
-        (INT8 | {"calibration": -2}, "calibration is -2; allowed: a number of texts, or the path"),
         (INT8 | {"calibration": "one.npz"}, "one.npz has no vectors that differ and are like"),
         (INT8 | {"calibration": "no.npz"}, r"cannot read .*/no\.npz"),
         (INT8 | {"calibration": "wide.npz"}, r"like int8 int8 \[8\]; it has some float32 \[9\]"),

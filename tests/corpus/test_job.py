@@ -332,7 +332,5 @@ def test_an_input_that_changes_while_it_is_read(config, many, tmp_path, quick, c
 def test_names_that_are_empty_and_a_cache_among_the_shards(config, texts, tmp_path):
     with pytest.raises(InputError, match="the name of an input is empty"):
         extract(config(), "", f"{tmp_path}/out/")
-    with pytest.raises(ConfigError, match="cache is ''; allowed: a string that is not empty"):
-        config(cache="")
     with pytest.raises(OutputError, match=r"a file of the cache, .* is in the output folder"):
         extract(config(cache=str(tmp_path / "out")), texts, f"{tmp_path}/out/")

@@ -133,7 +133,7 @@ def test_a_ledger_on_standard_output(files):
         ({"input_format": "csv"}, InputError, "in.txt: no column 'text'"),
         ({"input_format": "jsonl"}, InputError, "in.txt, line 1: not JSON"),
         ({"stride": 3}, ConfigError, "stride is for 'window'"),
-        ({"buckets": [8, 4]}, ConfigError, "must ascend"),
+        ({"buckets": [8, 4]}, ConfigError, "allowed: ascending lengths, each once"),
         ({"max_seq_length": 25}, ConfigError, "max_seq_length is 25; .* has 24 positions"),
         ({"layers": [-4]}, ConfigError, r"layer -4 is outside \[-3, 2\]"),
     ],

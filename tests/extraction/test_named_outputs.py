@@ -242,11 +242,9 @@ def test_a_word_longer_than_the_window(toy):
     ("settings", "message"),
     [
         ({"long_text": "window", "stride": 14}, "stride is 14; a window of max_seq_length 16"),
-        ({"long_text": "cut"}, "long_text is 'cut'; allowed: 'truncate', 'tail'"),
-        ({"word_split": "spacy"}, "word_split is 'spacy'; allowed: 'bert' or 'whitespace'"),
         ({"outputs": [{"level": "word", "pooling": "cls"}]}, r"outputs\[0\]: pooling is 'cls'"),
+        ({"delimiter": ";"}, "delimiter is ';', which is for files that extract"),
         ({"outputs": [{}], "pooling": "mean", "level": "word"}, "level, pooling and outputs are"),
-        ({"outputs": "mean"}, "outputs is 'mean'; allowed: a list of tables"),
     ],
 )
 def test_settings_that_are_refused(toy, settings, message):

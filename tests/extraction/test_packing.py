@@ -171,6 +171,12 @@ def test_a_window_that_grows_has_a_limit(checkpoint, monkeypatch):
     assert Preparation(ExtractConfig.of(settings), runtime=runtime).pool_tokens == 50_000
 
 
+def test_buckets_beyond_the_longest_row_are_named(checkpoint, caplog):
+    config = ExtractConfig(checkpoint=checkpoint, buckets=[8, 9999], layers=-1, max_seq_length=16)
+    assert Preparation(config).buckets == (8, 16)
+    assert "buckets has [9999]; rows have at most 16 tokens" in caplog.messages
+
+
 def test_texts_that_may_fill_several_packed_batches_are_not_one(checkpoint):
     """The last rows of a window go to batches of an eighth: here of two rows, not of 16."""
     settings = {"checkpoint": checkpoint, "layers": [-1], "packing": True, "batch_size": 16}

@@ -236,5 +236,5 @@ def test_texts_without_spans_and_spans_without_an_output(settings):
     with pytest.raises(InputError, match="example 0 has no spans, which level 'span' needs; pass"):
         FeatureExtractor.from_checkpoint(**settings)([TEXT])
     tokens = {name: value for name, value in settings.items() if name not in ("level", "normalize")}
-    with pytest.raises(ConfigError, match="spans is for outputs of level 'span'"):
+    with pytest.raises(ConfigError, match="no output has level 'span'"):
         FeatureExtractor.from_checkpoint(**tokens).encode(TEXT, spans=[(0, 1)])

@@ -224,7 +224,7 @@ def test_the_config_is_complete(toy, batch):
         ({"layers": [3]}, r"layer 3 is outside \[-3, 2\]: this checkpoint has 3 layers"),
         ({"layers": 1.5}, "layers is .*; allowed: a list of integers"),
         ({"layers": None}, "layers is .*; allowed: a list of integers"),
-        ({"layers": ["last"]}, "layer 'last' is neither a number nor the word 'embeddings'"),
+        ({"layers": ["last"]}, "layer 'last' is unknown; allowed: a number, or 'embeddings'"),
         ({"outputs": [{"level": "sequence", "pooling": "middle"}]}, "pooling is 'middle'; allowed"),
         ({"outputs": [{"lairs": [1]}]}, r"outputs\[0\]: unknown setting 'lairs'; did you mean"),
         ({"outputs": []}, r"outputs is \[\]; allowed: a list of tables"),

@@ -76,7 +76,7 @@ def test_a_wrong_span_elsewhere(tmp_path):
         list(examples_of_texts(table, text_field="text", span_field="s"))
     with pytest.raises(InputError, match="column 's' is of type string; allowed: a list"):
         list(examples_of_texts({"text": ["a"], "s": ["x"]}, text_field="text", span_field="s"))
-    with pytest.raises(ConfigError, match="of a table pass span_field"):
+    with pytest.raises(ConfigError, match="spans is given with a table; pass span_field"):
         list(examples_of_texts(table, text_field="text", spans=[]))
     for spans in ([[]], [[], [], []]):
         with pytest.raises(InputError, match="spans has fewer or more entries than there are text"):
@@ -114,7 +114,7 @@ def test_tags(tmp_path, tags, spans):
 @pytest.mark.parametrize(
     ("field", "content", "message"),
     [
-        ("2", "a O\n\nb X-Y\n", "line 3: the tag 'X-Y' is none of B-LABEL, I-LABEL and O"),
+        ("2", "a O\n\nb X-Y\n", "line 3: the tag is 'X-Y'; allowed: B-LABEL, I-LABEL and O"),
         ("3", "a O\n", "line 1: there are 2 columns, but the tags are in column 3; set span_field"),
         ("ner", "a O\n", "span_field is 'ner'; allowed for CoNLL: the number of a column"),
     ],

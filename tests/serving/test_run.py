@@ -126,11 +126,8 @@ class TestRefusals:
         ("arguments", "message"),
         [
             (["--port", "0"], "--port is 0; allowed: 1 to 65535"),
-            (["--replicas", "0"], "--replicas is 0"),
             (["--replicas", "999", "--device", "cpu"], "--replicas is 999; this machine has"),
             (["--max-texts", "0"], "--max-texts is 0; allowed: a number above 0"),
-            (["--max-seconds", "inf"], "--max-seconds is inf; allowed: a number above 0"),
-            (["--drain-seconds", "inf"], "--drain-seconds is inf; allowed: a number of 0 or more"),
             (["--kind", "score"], "--kind is 'score', and the service has no scores"),
             (["--token-file", "nowhere"], "cannot read the token file nowhere"),
         ],
