@@ -65,7 +65,7 @@ class Sides:
         query = self.query
         if self.packed and are_queries.any() and query.fill_length and not query.fill_attended:
             raise ConfigError.naming(
-                "{packing} is given, and queries of this checkpoint are filled with tokens that the "
+                "{packing} is given, and queries of this checkpoint are filled with tokens that "
                 "others do not see; leave {packing} out"
             )
         of_query = are_queries[rows.examples]

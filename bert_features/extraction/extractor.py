@@ -291,9 +291,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     def _check_spans(self, spans: Sequence[Any] | None) -> None:
         if spans is not None and not has_spans(self.outputs):
-            raise ConfigError(
-                "spans was given, and no output has level 'span'; leave it out or add such an output"
-            )
+            raise ConfigError("spans was given, and no output has level 'span'; leave spans out")
 
     def _batches_in_memory(
         self,

@@ -69,7 +69,7 @@ def _fill_id(fill: multi_vector.Fill, tokenizer: Tokenizer) -> int:
         found = tokenizer.frame.sep_id
     if found is None:
         raise CheckpointError(
-            f"queries are filled with the token {shown(fill.token)}, which the vocabulary lacks; the "
-            "files are of different checkpoints"
+            f"queries are filled with the token {shown(fill.token)}, which the vocabulary lacks; "
+            "the files are of different checkpoints"
         )
     return found
