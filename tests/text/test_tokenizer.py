@@ -247,6 +247,14 @@ def test_texts_are_not_split_like_bert_without_wordpiece_and_words_need_no_split
         rows("bert", words, InputExample(1, "a text"))
 
 
+def test_a_comma_behind_a_number_has_its_own_place(family_files):
+    tokenizer = tokenizer_of(read_tokenizer(family_files / "albert" / FILES["albert"]), True)
+    text = "a8, 17,"
+    (encoding,) = tokenizer.encode([text])
+    places = [text[start:end] for start, end in encoding.offsets if start < end]
+    assert places == ["a", "8", ",", "17", "17", ","]  # the parts of a number have one place
+
+
 ALPHABET = st.sampled_from([*"aZé\u0301 \t\n\0 中ß½ﬁΣ日🏽👍\u200dא,8'<>/s[]", "<s>", "[CLS]", "  "])
 
 

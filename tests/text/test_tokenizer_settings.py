@@ -135,6 +135,20 @@ def test_an_added_word_that_takes_a_blank_of_either_side_splits_no_words(takes, 
     assert tokenizer_of(file, True).splits_words is (takes is None)
 
 
+def test_added_tokens_without_an_id_come_behind_those_with_one(tmp_path):
+    config = {"additional_special_tokens": ["[E0]"]}
+    files = VOCAB | {"added_tokens.json": {"[E1]": SIZE}, "tokenizer_config.json": config}
+    assert _read(files, tmp_path).tokens == [*PIECES, "[E1]", "[E0]"]
+
+
+def test_a_special_token_may_be_added_to_a_vocabulary_without_it(tmp_path):
+    pieces = [piece for piece in PIECES if piece != "[MASK]"]
+    files = {"vocab.txt": "\n".join(pieces), "added_tokens.json": {"[MASK]": len(pieces)}}
+    file = _read(files, tmp_path)
+    assert file.tokens == [*pieces, "[MASK]"]
+    assert file.frame.mask_id == len(pieces)
+
+
 def test_special_tokens_in_a_text_are_text(tmp_path):
     for name in ("WhitespaceSplit", "added_tokens.json", "do_basic_tokenize"):
         folder = tmp_path / name
@@ -221,7 +235,7 @@ def _replace(**rule):
 
 
 def _charsmap(text):
-    data = (4).to_bytes(4, "little") + b"\0" * 4 + text
+    data = (4).to_bytes(4, "little") + b"trie" + text
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(data).decode()}
 
 
