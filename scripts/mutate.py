@@ -143,6 +143,8 @@ def in_child(checkout: Path, call: Callable[[], Any], result: Path, seconds: flo
     if pid == 0:
         try:
             os.setsid()
+            # A shell ignores it for what it starts with `&`, and tests send it to children.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.chdir(checkout)
             sys.path[0] = os.environ["PYTHONPATH"] = str(checkout)
             log = os.open(result.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -282,9 +284,9 @@ def copy_checkout(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     listed = ["git", "ls-files", "-co", "--exclude-standard"]
     for name in subprocess.check_output(listed, cwd=ROOT, text=True).splitlines():
-        if (ROOT / name).is_file():
+        if os.path.lexists(ROOT / name):  # a link may be of a folder
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     compiling = ["compileall", "-q", "--invalidation-mode", "checked-hash"]
     subprocess.run([sys.executable, "-m", *compiling, folder], check=False)
     return folder

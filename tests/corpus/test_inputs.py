@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from bert_features.corpus import inputs
-from bert_features.corpus.inputs import find_inputs, look_up, look_up_all, name_some
+from bert_features.corpus.inputs import find_inputs, look_up, look_up_all, name_some, place_of
 from bert_features.errors import InputError
 from bert_features.formats.manifest import MANIFEST
 from tests.s3_server import BUSY
@@ -65,6 +65,13 @@ def test_a_local_address(here):
         f"{here}/data/a.txt",
         f"{here}/data/b.txt",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("a/../b", "{}/b"), ("-", "-"), ("s3://a//b/../c", "s3://a//b/../c")]
+)
+def test_the_place_of_an_address_is_its_text(here, name, expected):
+    assert place_of(name) == expected.format(here)
 
 
 def test_a_driver_whose_paths_begin_with_a_slash(here):

@@ -129,7 +129,7 @@ def test_the_command_draws_it(toy, text):
 
 def test_the_command_prints_json(toy, text):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
-    options += ["--batch-size", "8", "--buckets", "8,16", "--format", "npz"]
+    options += ["--batch-size", "8", "--buckets", "8,16", "--format", "npz", "--uniform-batches"]
     result = CliRunner().invoke(app, ["plan", str(text), *options, "--json"])
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
@@ -154,6 +154,9 @@ def test_the_command_prints_json(toy, text):
     assert {bucket["batch_rows"] for bucket in printed["buckets"]} == {8}
     keys = {"length", "batch_rows", "rows", "batches", "tokens", "computed_tokens", "filler_tokens"}
     assert set(printed["buckets"][0]) == keys
+    fillers = [(8 * b["batches"] - b["rows"]) * b["length"] for b in printed["buckets"]]
+    assert [bucket["filler_tokens"] for bucket in printed["buckets"]] == fillers
+    assert printed["filler_share"] == sum(fillers) / printed["computed_tokens"] > 0
 
 
 def test_packed_batches_are_listed_by_their_shape(toy, text):

@@ -158,6 +158,18 @@ def test_an_input_that_changed_is_named(config, inputs, tmp_path, changed):
         extract(config(), inputs, f"{tmp_path}/out/", progress=stop_after(0))  # before it computes
 
 
+def test_an_input_without_examples_has_changed_once_it_has_some_in_as_many_bytes(
+    config, inputs, tmp_path
+):
+    content = inputs[2].read_text()
+    inputs[2].write_text("\n" * len(content))
+    extract_until(0, config(), inputs, f"{tmp_path}/out/")
+    inputs[2].write_text(content)
+    os.utime(inputs[2], (1, 1))  # whatever the clock's resolution
+    with pytest.raises(InputError, match=r"c\.jsonl has changed since this run"):
+        extract(config(), inputs, f"{tmp_path}/out/", progress=stop_after(0))
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_each_input_is_checked_before_anything_is_read(config, inputs, tmp_path, place):
     inputs[place * 2].write_bytes(b"\xff\n")

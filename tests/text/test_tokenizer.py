@@ -104,6 +104,23 @@ def test_offsets_of_multilingual_lines(family):
     assert compared + blank > total - 20  # a character that becomes several may hold a blank
 
 
+@pytest.mark.parametrize(
+    ("name", "model_type", "pieces"),
+    [
+        ("albert", "albert", "[CLS] [SEP] <pad> <unk> [MASK]"),
+        ("xlm_roberta", "xlm-roberta", "<s> </s> <pad> <unk> <mask>"),
+        ("xlm_roberta", "camembert", "<s> </s> <pad> <unk> <mask>"),
+        ("roberta", "roberta", "<s> </s> <pad> <unk> <mask>"),
+        ("modernbert", "modernbert", "[CLS] [SEP] [PAD] [UNK] [MASK]"),
+    ],
+)
+def test_special_ids_are_those_of_the_familys_pieces(name, model_type, pieces, family_files):
+    file = read_tokenizer(family_files / name / FILES[name], model_type)
+    frame = file.frame
+    ids = (frame.cls_id, frame.sep_id, frame.pad_id, frame.unknown_id, frame.mask_id)
+    assert " ".join(file.tokens[number] for number in ids) == pieces
+
+
 def test_pairs_are_framed_as_the_family_does(family):
     name, tokenizer = family
     pairs = json.loads(str(golden("pairs")))
@@ -170,6 +187,7 @@ def test_windows_hold_each_piece_once_as_its_own(family):
         [frame.cls_id, *alone, frame.sep_id],
         [frame.cls_id, *short, *between, *alone, frame.sep_id],
     ]
+    assert frame.max_tokens == len(wanted[1]) - len(short) - len(alone)
     own = {0: [], 1: []}
     for row, number, start, end in zip(
         values, columns["unique_ids"], columns["own_starts"], columns["own_ends"], strict=True
@@ -227,6 +245,14 @@ def test_texts_are_not_split_like_bert_without_wordpiece_and_words_need_no_split
     assert rows("bert", words) == rows("whitespace", words)
     with pytest.raises(ConfigError, match=r"word_split is 'bert', .* pass word_split='whitespace'"):
         rows("bert", words, InputExample(1, "a text"))
+
+
+def test_a_comma_behind_a_number_has_its_own_place(family_files):
+    tokenizer = tokenizer_of(read_tokenizer(family_files / "albert" / FILES["albert"]), True)
+    text = "a8, 17,"
+    (encoding,) = tokenizer.encode([text])
+    places = [text[start:end] for start, end in encoding.offsets if start < end]
+    assert places == ["a", "8", ",", "17", "17", ","]  # the parts of a number have one place
 
 
 ALPHABET = st.sampled_from([*"aZé\u0301 \t\n\0 中ß½ﬁΣ日🏽👍\u200dא,8'<>/s[]", "<s>", "[CLS]", "  "])

@@ -19,6 +19,7 @@ from bert_features.text.vocabulary import ids_of
 from tests.family_tokenizers import FILES
 from tests.tokenizer_settings import (
     CASES,
+    GENERIC,
     PIECES,
     REFERENCE,
     SIZE,
@@ -101,6 +102,16 @@ def test_plain_files_have_no_rules_and_others_name_theirs(tmp_path):
     assert tokenizer_of(file, True).splits_words
 
 
+@pytest.mark.parametrize(("type_of_b", "rules"), [(1, set()), (0, {"post_processor"})])
+def test_only_a_post_processor_that_is_not_berts_is_a_rule(type_of_b, rules, tmp_path):
+    pair = f"[CLS]:0 A:0 [SEP]:0 B:{type_of_b} [SEP]:{type_of_b}"
+    values = wordpiece(post_processor=template("[CLS]:0 A:0 [SEP]:0", pair))
+    files = {"tokenizer.json": values, "tokenizer_config.json": GENERIC}
+    file = _read(files, tmp_path)
+    assert rules_of(file, True).keys() == rules
+    assert isinstance(file, JsonModel) is bool(rules)
+
+
 def test_equal_pieces_and_added_words_of_several(tmp_path):
     config = {"added_tokens_decoder": {str(SIZE + 1): {"content": "the river"}}}
     files = {"vocab.txt": VOCAB["vocab.txt"] + "the\n", "tokenizer_config.json": config}
@@ -114,6 +125,28 @@ def test_equal_pieces_and_added_words_of_several(tmp_path):
     ]
     assert tokenizer.encode_ids(["the"]) == [[SIZE]]
     assert not tokenizer.splits_words
+
+
+@pytest.mark.parametrize("takes", [None, "lstrip", "rstrip"])
+def test_an_added_word_that_takes_a_blank_of_either_side_splits_no_words(takes, tmp_path):
+    word = {"content": "[E1]"} | ({takes: True} if takes else {})
+    config = {"added_tokens_decoder": {str(SIZE): word}}
+    file = _read(VOCAB | {"tokenizer_config.json": config}, tmp_path)
+    assert tokenizer_of(file, True).splits_words is (takes is None)
+
+
+def test_added_tokens_without_an_id_come_behind_those_with_one(tmp_path):
+    config = {"additional_special_tokens": ["[E0]"]}
+    files = VOCAB | {"added_tokens.json": {"[E1]": SIZE}, "tokenizer_config.json": config}
+    assert _read(files, tmp_path).tokens == [*PIECES, "[E1]", "[E0]"]
+
+
+def test_a_special_token_may_be_added_to_a_vocabulary_without_it(tmp_path):
+    pieces = [piece for piece in PIECES if piece != "[MASK]"]
+    files = {"vocab.txt": "\n".join(pieces), "added_tokens.json": {"[MASK]": len(pieces)}}
+    file = _read(files, tmp_path)
+    assert file.tokens == [*pieces, "[MASK]"]
+    assert file.frame.mask_id == len(pieces)
 
 
 def test_special_tokens_in_a_text_are_text(tmp_path):
@@ -202,7 +235,7 @@ def _replace(**rule):
 
 
 def _charsmap(text):
-    data = (4).to_bytes(4, "little") + b"\0" * 4 + text
+    data = (4).to_bytes(4, "little") + b"trie" + text
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(data).decode()}
 
 
