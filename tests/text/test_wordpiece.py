@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
+from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, matchable
 from bert_features.text.wordpiece import FAST_CHARACTERS, WordPiece
 from tests.text.comparison import assert_equals_reference, graph_ids
@@ -71,6 +72,15 @@ def test_offsets_point_at_the_characters_of_the_text(minilm, text, expected):
     encoding = minilm.encode(padding)[1]
     spans = [text[start:end] for start, end in encoding.offsets]
     assert list(zip(encoding.tokens, spans, strict=True)) == expected
+
+
+def test_offsets_of_the_first_characters_with_more_bytes(tmp_path):
+    """Characters of three and of four bytes begin at U+0800 and U+10000."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u0800", "##\U00010000", "##b"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt", do_lower_case=False)
+    (encoding,) = tokenizer.encode(["\u0800\U00010000b \u0800"])
+    assert encoding.offsets == [(0, 1), (1, 2), (2, 3), (4, 5)]
 
 
 @pytest.mark.parametrize("file", ["english.txt", "ud_ewt.txt"])
