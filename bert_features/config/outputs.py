@@ -52,9 +52,7 @@ class OutputConfig(Settings):
     )
     kind: Kind = setting(
         "layers",
-        "What the output is: layers; attention, from each token or word to each other; or, by the "
-        "masked-LM head, masked_lm, the likeliest pieces at each token, or score, the "
-        "log-probability of each token or the surprisal of each word.",
+        f"What the output is: {'; '.join(f'{n}, {k.summary}' for n, k in KINDS.items())}.",
         OUTPUTS,
     )
     heads: HeadsSetting | None = setting(
