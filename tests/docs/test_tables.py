@@ -127,6 +127,14 @@ def test_a_column_of_names_has_no_other_name(table):
     assert found - {*names} == set(), f"in {' '.join(place)}, but not in the code"
 
 
+def test_the_readme_names_each_model():
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    (_, *rows) = (line for line in read_lines_of(*MODELS) if line.startswith("| "))
+    for row in rows:
+        models = re.findall(r"[\w-]+", row.partition(":")[0])
+        assert any(re.search(rf"\b{model}\b", readme) for model in models), row
+
+
 # A room -> how a module begins that defines a thing of its table, the modules that the table names,
 # and where each module has tests of its own.
 DEFINED = {
