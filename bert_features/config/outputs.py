@@ -54,11 +54,7 @@ class OutputConfig(Settings):
     )
     kind: Kind = setting(
         "layers",
-        "What the output is: layers; attention, from each token or word to each other; "
-        "multi_vector, a vector of each token for late interaction, of a ColBERT; or, by the "
-        "masked-LM head, masked_lm, the likeliest pieces at each token; score, the "
-        "log-probability of each token or the surprisal of each word; or sparse, the weights of "
-        "the terms of each text (SPLADE).",
+        f"What the output is: {'; '.join(f'{n}, {k.summary}' for n, k in KINDS.items())}.",
         OUTPUTS,
     )
     heads: HeadsSetting | None = setting(

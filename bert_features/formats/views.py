@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
+from bert_features.config.kinds import KINDS
 from bert_features.config.levels import LEVELS, TEXT
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
@@ -56,8 +57,8 @@ class FeatureView:
 
         As the run was asked for them: numbers of blocks, and `embeddings`.
         """
-        kinds = ("layers", "attention")
-        return [f.layers[0] for f in self.features if f.kind in kinds and len(f.layers) == 1]
+        chosen = {name for name, kind in KINDS.items() if "layers" in kind.settings}
+        return [f.layers[0] for f in self.features if f.kind in chosen and len(f.layers) == 1]
 
     def __repr__(self) -> str:
         features = ", ".join(feature.describe() for feature in self.features)

@@ -16,11 +16,14 @@ from bert_features.checkpoints.weight_readers import open_weights
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.text.tokenizer_settings import _ALLOWED
 from tests import families
 from tests.reference.tf1_checkpoint import write_tf1_checkpoint
 from tests.reference.tf2_checkpoint import V3, garden_tensors
 from tests.toy import random_weights
 from tests.weights import assert_same
+
+ROOT = families.DATA.parents[2]
 
 # Names of google-research/albert's Saver -> of transformers, for the encoder with `num` groups.
 ALBERT_TF1 = {
@@ -196,6 +199,24 @@ PREFIX = {name: f"{name}." for name in HEADS} | {"modernbert": "model."}
 
 def test_every_model_type_has_a_checkpoint():
     assert ARCHITECTURES.keys() - ALIKE.keys() == {*families.NAMES} == {"bert", *HEADS}
+
+
+# Model types whose checkpoints have BERT's tokenizer or a tokenizer.json with a generic class.
+OTHERS_TOKENIZER = {"nomic_bert", "gte", "new", "modernbert"}
+
+
+@pytest.mark.parametrize("model_type", sorted(ARCHITECTURES.keys() - {"new"}))  # as gte's
+def test_every_model_type_has_its_keys_its_tokenizer_and_scripts_that_make_its_data(model_type):
+    assert model_type in json.loads((families.DATA.parent / "config_keys.json").read_text())
+    layers, settings = (
+        (ROOT / "scripts" / f"make_reference_{name}.py").read_text(encoding="utf-8")
+        for name in ("layers", "settings")
+    )
+    assert f'"{model_type}": "' in settings
+    assert model_type in ALIKE or f'"{model_type}": (' in layers
+    own = ARCHITECTURES[model_type].model_class.removesuffix("Model") + "Tokenizer"
+    classes = {c for row in _ALLOWED.values() for c in row.get("tokenizer_class", ())}
+    assert (own in classes) != (model_type in OTHERS_TOKENIZER)
 
 
 @pytest.mark.parametrize("name", HEADS)

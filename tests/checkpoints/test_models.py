@@ -267,6 +267,10 @@ def test_each_kind_is_loaded_or_refused_by_name(kind, tmp_path, tokenizers):
         assert auto_pooling(found, auto).pooling == "cls"
 
 
+def test_each_family_has_a_published_folder():
+    assert {family for family, *_ in KINDS.values()} == {*families.NAMES}
+
+
 def test_each_model_that_people_use_is_of_one_kind():
     if not SHARED.is_file():
         pytest.skip("needs ../shared/data/models.tsv")

@@ -37,6 +37,7 @@ def test_a_kind(toy, tmp_path):
 
         class Norm(Layers):
             name = "norm"
+            summary = "the length of each token's vector"
             settings = frozenset({"layers"})
             levels = ("token",)
             has_vectors = False
@@ -95,6 +96,7 @@ def test_a_kind(toy, tmp_path):
             extract(extractor.config, path, output)
             with read_features(output) as file:
                 assert [f.kind for f in file.features] == ["norm", "norm"]
+                assert file.layers == [-1, 0]
                 check(file)
         planned = plan(extractor.config, path)
         tokens = sum(len(record.tokens) for record in layers)

@@ -1,4 +1,7 @@
-"""The tables of the package stand in the documentation: each name in code, in its own section."""
+"""The tables of the package stand in the documentation: each name in code, in its own section.
+
+And each module that defines a kind, a reader, a format or a command is in its table.
+"""
 
 import re
 from dataclasses import fields
@@ -26,15 +29,19 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODE = re.compile(r"^```.*?^```|`[^`]+`", re.MULTILINE | re.DOTALL)
 
 
-def read_code(page: str, heading: str = "", row: str = "") -> str:
-    """The code of a section with its subsections, or of one row of its tables."""
+def read_lines_of(page: str, heading: str = "", row: str = "") -> list[str]:
+    """The lines of a section with its subsections, or of rows of its tables."""
     text = (DOCS / page).read_text(encoding="utf-8")
     if heading:
         text = text.partition(f"\n{heading}\n")[2]
         level = len(heading.partition(" ")[0])
         text = re.split(rf"^#{{1,{level}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
-    lines = text.splitlines(keepends=True)
-    return "\n".join(CODE.findall("".join(line for line in lines if line.startswith(row))))
+    return [line for line in text.splitlines(keepends=True) if line.startswith(row)]
+
+
+def read_code(page: str, heading: str = "", row: str = "") -> str:
+    """The code of a section with its subsections, or of rows of its tables."""
+    return "\n".join(CODE.findall("".join(read_lines_of(page, heading, row))))
 
 
 def missing(names, code: str) -> list[str]:
@@ -102,6 +109,52 @@ def test_every_name_stands_in_its_section(table):
     place, names = TABLES[table]
     assert names
     assert not missing(names, read_code(*place)), f"not in {' '.join(place)}"
+
+
+# Tables whose names are those of one column, and the number of that column.
+COLUMNS = {
+    **{"kinds": 2, "levels of vectors": 2, "poolings of words": 2, "poolings": 2},
+    **{"input formats": 1, "output formats": 1, "model types": 1},
+}
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_a_column_of_names_has_no_other_name(table):
+    place, names = TABLES[table]
+    cells = [line.split(" | ")[COLUMNS[table] - 1] for line in read_lines_of(*place)]
+    found = {name for cell in cells for name in re.findall(r"`([a-z][\w-]*)`", cell)}
+    found -= {"model_type"}  # the head of its table
+    assert found - {*names} == set(), f"in {' '.join(place)}, but not in the code"
+
+
+def test_the_readme_names_each_model():
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    (_, *rows) = (line for line in read_lines_of(*MODELS) if line.startswith("| "))
+    for row in rows:
+        models = re.findall(r"[\w-]+", row.partition(":")[0])
+        assert any(re.search(rf"\b{model}\b", readme) for model in models), row
+
+
+# A room -> how a module begins that defines a thing of its table, the modules that the table names,
+# and where each module has tests of its own.
+DEFINED = {
+    "config/kinds": ('    name = "', [type(kind).__module__ for kind in KINDS.values()], ""),
+    "readers": ("def read_rows", [row.module for row in INPUT_FORMATS.values()], "readers"),
+    "formats": (r"class Writer\(", FORMATS.values(), "formats"),
+    "cli": (r"@command\(", COMMANDS, ""),  # tests/cli/test_help.py finds their tests
+}
+
+
+@pytest.mark.parametrize("room", DEFINED)
+def test_each_module_that_defines_a_name_is_in_the_table_and_has_tests(room):
+    pattern, names, tests = DEFINED[room]
+    modules = (DOCS.parent / "bert_features" / room).glob("*.py")
+    begins = re.compile(f"^{pattern}", re.MULTILINE)
+    found = {each.stem for each in modules if begins.search(each.read_text(encoding="utf-8"))}
+    assert found
+    assert found - {name.rpartition(".")[2] for name in names} == set()
+    own = [DOCS.parent / "tests" / tests / f"test_{name}.py" for name in found if tests]
+    assert [path.name for path in own if not path.is_file()] == []
 
 
 @pytest.mark.parametrize("name", ExtractConfig.model_fields)

@@ -1,14 +1,19 @@
 """compute_outputs against the float64 oracle, on random states, masks and words."""
 
+from typing import get_args
+
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_features.config.kinds import KINDS
 from bert_features.config.output_specs import plan_outputs
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.outputs import Combine, OutputConfig
 from bert_features.config.poolings import POOLINGS
+from bert_features.encoder import pooling
 from bert_features.encoder.forms import traced_for
+from bert_features.encoder.kinds import COMPUTE
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs
 from tests.reference import numpy_outputs
@@ -75,6 +80,21 @@ def test_spans(encoded, batch, pooling, device):
 def states_of(encoded, row):
     states = EncoderOutputs.from_dict(encoded).states
     return [state[row, : LENGTHS[row]].astype(np.float64) for state in states]
+
+
+@pytest.mark.parametrize(
+    ("computed", "names"),
+    [
+        (pooling._SEQUENCE_POOLERS, {*POOLINGS["sequence"]} - {"pooler"}),
+        (pooling._WORD_POOLERS, {*POOLINGS["word"]}),
+        (pooling._POOLERS, {*POOLINGS}),
+        (pooling._COMBINERS, {*get_args(Combine)}),
+        (COMPUTE, KINDS.keys()),
+    ],
+    ids=["sequence", "word", "level", "combine", "kind"],
+)
+def test_each_name_of_the_settings_is_computed_and_no_other(computed, names):
+    assert computed.keys() == names
 
 
 COMBINATIONS = [

@@ -104,6 +104,11 @@ def test_suffixes_of_files_without_texts_are_refused(tmp_path, name, cure):
     assert len(read(write(tmp_path, name, content), format="text")) == 1
 
 
+def test_no_suffix_is_both_read_and_refused():
+    refused = {suffix for suffixes in registry._NO_TEXT.values() for suffix in suffixes.split()}
+    assert not refused & registry.SUFFIXES.keys()
+
+
 @samples
 def test_bytes_that_are_not_utf8(tmp_path, format):
     content = SAMPLES[format].content("a", "a?b").replace(b"?", b"\xe9")

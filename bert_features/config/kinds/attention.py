@@ -19,6 +19,7 @@ class Attention(OutputKind):
     """The weights of a layer's heads: a matrix for each text, or the row of [CLS] alone."""
 
     name = "attention"
+    summary = "from each token or word to each other"
     settings = frozenset(["layers", "heads", "pooling", "dtype"])
     levels = ("token", "word")
     poolings = ("none", "cls")  # all rows of the matrix, or the row of [CLS]

@@ -42,6 +42,7 @@ class OutputKind(ABC):
 
     Attributes:
       name: its name in the setting `kind`.
+      summary: what it is, for the help: a part of a sentence.
       settings: the settings of an output that it takes beside `name`, `kind` and `level`.
       levels: the levels that it has.
       poolings: the poolings that it has; None for those of its level, see `POOLINGS`.
@@ -67,6 +68,7 @@ class OutputKind(ABC):
     """
 
     name: ClassVar[str]
+    summary: ClassVar[str]
     settings: ClassVar[frozenset[str]]
     levels: ClassVar[tuple[str, ...]]
     poolings: ClassVar[tuple[str, ...] | None] = None

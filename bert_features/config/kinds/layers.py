@@ -15,6 +15,7 @@ class Layers(OutputKind):
     """Layers, each apart or combined, pooled to a token, a word or the sequence."""
 
     name = "layers"
+    summary = "vectors of the encoder's layers"
     settings = frozenset(
         {"layers", "combine", "weights", "pooling", "special_tokens", "normalize", "dim"}
         | {"dtype", "calibration"}

@@ -14,6 +14,7 @@ class MaskedLM(OutputKind):
     """The ids of the K likeliest pieces of each token, and their log-probabilities."""
 
     name = "masked_lm"
+    summary = "the likeliest pieces at each token, by the masked-LM head"
     settings = frozenset(["top_k"])
     levels = ("token",)
     needs = "head"

@@ -11,6 +11,7 @@ class Score(OutputKind):
     """The log-probability of each token where it is masked; of a word its surprisal."""
 
     name = "score"
+    summary = "the log-probability of each token or the surprisal of each word, by that head"
     settings = frozenset[str]()
     levels = ("token", "word")
     needs = "head"

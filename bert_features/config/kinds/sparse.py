@@ -22,6 +22,7 @@ class Sparse(OutputKind):
     """
 
     name = "sparse"
+    summary = "the weights of the terms of each text, by the masked-LM head (SPLADE)"
     settings = frozenset(["pooling", "top_k", "min_weight"])
     levels = ("token",)
     poolings = ("max", "sum", "max_log1p", "sum_log1p", LOOKUP)
