@@ -96,7 +96,26 @@ def read_sparse(
     settings = read_json_object(main) if main.is_file() else {}
     if settings.get("model_type") != "SparseEncoder" and "SpladePooling" not in kinds:
         return None
-    of_queries = [kind for kind, _ in queries]
+    _check_modules(folder, documents, queries, transformer_config)
+    values = read_json_object(folder / documents[1][1] / "config.json")
+    activation = _ACTIVATIONS[values.get("activation_function") or "relu"]
+    pooling = f"{values.get('pooling_strategy') or 'max'}{activation}"
+    top_k = settings.get("max_active_dims")
+    if top_k is not None and (type(top_k) is not int or top_k < 1):
+        raise CheckpointError(f"{main}: max_active_dims is {shown(top_k)}; allowed: an integer")
+    if not queries or queries == documents:
+        return SparsePooling(pooling, top_k), {}, {}
+    file = _table_file(folder, queries[0][1])
+    pieces = _read_table(file, folder / documents[0][1])
+    table = DenseModule(queries[0][1], len(pieces), 1, "linear", has_bias=False)
+    return SparsePooling(pooling, top_k, table), {table: file}, {table: pieces}
+
+
+def _check_modules(
+    folder: Path, documents: Modules, queries: Modules, transformer_config: str
+) -> None:
+    """Refuses modules that cannot be followed; raises CheckpointError."""
+    kinds, of_queries = ([kind for kind, _ in modules] for modules in (documents, queries))
     if kinds != _DOCUMENTS or (queries != documents and of_queries not in ([], [_TABLE])):
         found = ", ".join(kinds) + (f" and of queries {', '.join(of_queries)}" if queries else "")
         raise CheckpointError(
@@ -106,18 +125,6 @@ def read_sparse(
     for kind, path in (*documents, *queries):
         name = transformer_config if kind == "Transformer" else "config.json"
         _check_followed(folder / path / name, _FOLLOWED[kind])
-    values = read_json_object(folder / documents[1][1] / "config.json")
-    activation = _ACTIVATIONS[values.get("activation_function") or "relu"]
-    pooling = f"{values.get('pooling_strategy') or 'max'}{activation}"
-    top_k = settings.get("max_active_dims")
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise CheckpointError(f"{main}: max_active_dims is {shown(top_k)}; allowed: an integer")
-    if of_queries != [_TABLE]:
-        return SparsePooling(pooling, top_k), {}, {}
-    file = _table_file(folder, queries[0][1])
-    pieces = _read_table(file, folder / documents[0][1])
-    table = DenseModule(queries[0][1], len(pieces), 1, "linear", has_bias=False)
-    return SparsePooling(pooling, top_k, table), {table: file}, {table: pieces}
 
 
 def _read_table(file: Path, transformer: Path) -> np.ndarray:

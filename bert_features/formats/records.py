@@ -226,31 +226,33 @@ class FeatureBatch(ShortRepr):
     def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
         """The examples one by one, with these features; the arrays are views of the batch's."""
         splits = {level: rows.splits.tolist() for level, rows in self.levels.items()}
-        others = [k for k, v in self.levels.items() if v.columns and k not in ("token", "word")]
         found = self.features  # a feature may have the name of a column
-        columns = {k: v for part in self.levels.values() for k, v in part.columns.items()}
         for i, unique_id in enumerate(self.unique_ids.tolist()):
             rows: dict[str, Any] = {
                 level: slice(*ends[i : i + 2]) for level, ends in splits.items()
             }
+            parts = self._units(rows)
             rows["sequence"] = i
-            parts: dict[str, Any] = {}
-            if "token" in rows:
-                parts["tokens"] = tuple(columns["tokens"][rows["token"]].tolist())
-                if "token_ids" in columns:
-                    parts["token_ids"] = columns["token_ids"][rows["token"]]
-            if "word" in rows:
-                parts["words"] = tuple(columns["words"][rows["word"]].tolist())
-                parts["word_spans"] = WordSpans(*(columns[name][rows["word"]] for name in SPANS))
-            for level in others:
-                cells = {name: columns[name][rows[level]] for name in self.levels[level].columns}
-                texts = {n: tuple(v.tolist()) for n, v in cells.items() if v.dtype == object}
-                parts.setdefault("units", {})[level] = cells | texts
             values = {
                 feature.name: found[feature.name][rows[feature.level]] for feature in features
             }
             values |= {f.name: matrices(values[f.name]) for f in features if f.is_paired}
             yield FeatureRecord(unique_id, values, **parts)
+
+    def _units(self, rows: dict[str, slice]) -> dict[str, Any]:
+        """What a record says of an example's tokens, words and other units, by their rows."""
+        parts: dict[str, Any] = {}
+        for level, own in rows.items():
+            cells = {name: column[own] for name, column in self.levels[level].columns.items()}
+            texts = {n: tuple(v.tolist()) for n, v in cells.items() if v.dtype == object}
+            if level == "token":
+                parts |= cells | texts
+            elif level == "word":
+                spans = WordSpans(*(cells[name] for name in SPANS))
+                parts |= {"words": texts["words"], "word_spans": spans}
+            elif cells:
+                parts.setdefault("units", {})[level] = cells | texts
+        return parts
 
 
 def matrices(pairs: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_features.errors import ConfigError
-from bert_features.neighbors.search import Hits
+from bert_features.neighbors.search import NO_HITS, Hits, check_top
 
 # Products of the largest array that the comparison of a block makes, unless one text has more.
 _MAX_PRODUCTS = 1 << 22
@@ -72,8 +72,7 @@ class MaxSimSearch:
     """
 
     def __init__(self, queries: Sequence[Query], *, top: int, mean: bool = False) -> None:
-        if top < 1:
-            raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
+        check_top(top)
         for number, query in enumerate(queries):
             if not len(query.vectors) or not np.isfinite(query.vectors).all():
                 raise ConfigError(
@@ -81,8 +80,7 @@ class MaxSimSearch:
                 )
         self._queries = [query.vectors for query in queries]
         self._top, self._mean = top, mean
-        none = Hits(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
-        self._hits = [none for _ in queries]
+        self._hits = [NO_HITS for _ in queries]
         self.counts = Counter[str]()
 
     def hits(self) -> list[Hits]:
@@ -132,20 +130,12 @@ class MaxSimSearch:
             unsure = ~np.isfinite(upper) | ~np.isfinite(lower)
             upper[unsure], lower[unsure] = np.inf, -np.inf
             upper[~finite], lower[~finite] = -np.inf, -np.inf
-            near = np.flatnonzero(upper > self._bound(number))
+            near = np.flatnonzero(upper > self._hits[number].bound(self._top))
             if len(near) > self._top:
                 near = near[upper[near] >= np.partition(lower[near], -self._top)[-self._top]]
             exact = np.array([_max_sim(query, _rows(vectors, splits, t)) for t in texts[near]])
-            records = first + texts[near]
-            joined = zip(
-                self._hits[number], (exact, records, np.zeros(len(near), np.int64)), strict=True
-            )
-            self._hits[number] = Hits(*map(np.concatenate, joined)).best(self._top)
-
-    def _bound(self, number: int) -> float:
-        """What a text must exceed to be a hit; an equal one further on changes nothing."""
-        found = self._hits[number].similarities
-        return float(found[-1]) if len(found) == self._top else -np.inf
+            block = exact, first + texts[near], np.zeros(len(near), np.int64)
+            self._hits[number] = self._hits[number].joined(self._top, *block)
 
 
 def _parts(splits: np.ndarray, most: int) -> Iterator[tuple[int, int]]:

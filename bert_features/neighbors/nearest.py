@@ -5,9 +5,7 @@ And the texts of neighbors, looked up by their ids in the inputs of the extracti
 
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -21,13 +19,9 @@ from bert_features.files import is_url
 from bert_features.files.checksums import as_hex
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
-from bert_features.formats.records import Feature, ShortRepr
+from bert_features.formats.records import Feature
 from bert_features.formats.small_vectors import restore
-from bert_features.neighbors.faiss_index import search_index
-from bert_features.neighbors.maxsim import Match, MaxSimSearch, Query, best_match, matches
-from bert_features.neighbors.queries import embed, embed_late
-from bert_features.neighbors.search import HammingSearch, Hits, Search, blocks
-from bert_features.neighbors.sparse_search import SparseSearch
+from bert_features.neighbors.ways import WAYS, Options
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of
 from bert_features.readers.ids import Ids
@@ -35,38 +29,6 @@ from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
 
 logger = logging.getLogger("bert_features")
-# Kinds that have neighbors, though no vectors of one width.
-
-
-@dataclass(frozen=True, repr=False)
-class Neighbor(ShortRepr):
-    """A vector near a query, and where it is.
-
-    Attributes:
-      similarity: its similarity with the query.
-      unique_id: the id of its example.
-      record: the number of its record in the file, from 0.
-      position: which token, word or span of the example it belongs to; None for a sequence.
-      tokens: the tokens or words of the example; None for a sequence or a span.
-      span: the text of a span; None for another level.
-      matches: for late interaction what each token of the query matches; the position is that of
-        the strongest. None for others.
-    """
-
-    similarity: float
-    unique_id: int | str
-    record: int
-    position: int | None = None
-    tokens: tuple[str, ...] | None = None
-    span: str | None = None
-    matches: tuple[Match, ...] | None = None
-
-    @property
-    def token(self) -> str | None:
-        """The token or word; None for a sequence."""
-        if self.tokens is None or self.position is None:
-            return None
-        return self.tokens[self.position]
 
 
 def nearest(
@@ -128,108 +90,15 @@ def nearest(
         raise ConfigError(f"index is {index!r}; allowed: 'faiss', or None for an exact search")
     file = features if isinstance(features, FeatureFile) else read_features(features)
     chosen = choose_feature(file, feature)
-    is_sparse = KINDS[chosen.kind].search == "terms"
-    if is_sparse:
-        _check_sparse(chosen, similarity=similarity, index=index, token=token)
-    single = isinstance(queries, str)
     named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
-    if KINDS[chosen.kind].search == "maxsim":
-        _refuse_for_late(chosen, {"token": token, "similarity": similarity, "index": index})
-        return _nearest_texts(file, chosen, queries, top, prompt, named)
-    if not isinstance(queries, str | Sequence):
-        single = queries.ndim == 1
-        vectors = _check_vectors(queries, chosen, token)
+    options = Options(token, top, similarity, index, prompt, named)
+    way = WAYS[KINDS[chosen.kind].search](file, chosen, options)
+    if isinstance(queries, str | Sequence):
+        asked, single = way.of_texts(_check_texts(queries)), isinstance(queries, str)
     else:
-        texts = _check_texts(queries)
-        vectors = embed(file, chosen, texts, token=token, prompt=prompt, named=named)
-    if is_sparse:
-        sparse = SparseSearch(vectors, top=top)
-        first = 0
-        for block in file.sparse_blocks(chosen.name):
-            sparse.add(block, first)
-            first += block.shape[0]
-        _warn(sparse.counts)
-        found = _describe(file, chosen, sparse.hits())
-        return found[0] if single else found
-    similarity = similarity or "cosine"
-    options: dict[str, Any] = {"top": top, "similarity": similarity}
-    has_bits = chosen.dtype == "binary"
-    search = HammingSearch(vectors, chosen, **options) if has_bits else Search(vectors, **options)
-    if index is None:
-        for values, *places in blocks(file, chosen):
-            search.add(values if has_bits else restore(values, chosen), *places)
-        _warn(search.counts)
-        hits = search.hits()
-    else:
-        hits = search_index(file, chosen, vectors, top=top, similarity=similarity)
-    found = _describe(file, chosen, hits)
+        asked, single = way.of_vectors(queries)
+    found = way.describe(asked, way.find(asked))
     return found[0] if single else found
-
-
-def _check_sparse(feature: Feature, **options: str | None) -> None:
-    allowed = {"similarity": (None, "dot"), "index": (None,), "token": (None,)}
-    for name, value in options.items():
-        if value not in allowed[name]:
-            raise ConfigError.naming(
-                f"{{{name}}} is {{received!r}}; {{own}} has kind 'sparse', whose neighbors are "
-                f"found exactly and by the dot product of whole texts: leave {{{name}}} out",
-                received=value,
-                own=feature.name,
-            )
-
-
-def _refuse_for_late(feature: Feature, given: dict[str, str | None]) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise ConfigError.naming(
-                f"{{{name}}} is {{received!r}}, and {{feature_}} is for late interaction, which "
-                f"compares texts by MaxSim, token by token; leave {{{name}}} out",
-                received=value,
-                feature_=feature.name,
-            )
-
-
-def _nearest_texts(
-    file: FeatureFile,
-    feature: Feature,
-    queries: str | Sequence[str] | np.ndarray,
-    top: int,
-    prompt: str | None,
-    named: dict[str, str | None],
-) -> Any:
-    """`nearest` for late interaction."""
-    if isinstance(queries, np.ndarray):
-        single, mean = queries.ndim == 2, False
-        if queries.ndim not in (2, 3) or queries.shape[-1] != feature.width:
-            raise ConfigError(
-                f"the queries have shape {list(queries.shape)}; allowed: [Q, {feature.width}] or "
-                f"[N, Q, {feature.width}], as the vectors of {feature.name!r}"
-            )
-        asked = [Query.of_vectors(each) for each in (queries[None] if single else queries)]
-    else:
-        single, texts = isinstance(queries, str), _check_texts(queries)
-        asked, mean = embed_late(file, feature, texts, prompt=prompt, named=named)
-    search, first = MaxSimSearch(asked, top=top, mean=mean), 0
-    for values, row_splits in file.blocks(feature.name):
-        assert row_splits is not None  # a text has several vectors
-        search.add(restore(values, feature), row_splits, first)
-        first += len(row_splits) - 1
-    _warn(search.counts)
-    found = []
-    for query, hits in zip(asked, search.hits(), strict=True):
-        places = zip(hits.similarities.tolist(), hits.records.tolist(), strict=True)
-        found.append([_text_neighbor(file, feature, query, *place) for place in places])
-    return found[0] if single else found
-
-
-def _text_neighbor(
-    file: FeatureFile, feature: Feature, query: Query, similarity: float, number: int
-) -> Neighbor:
-    record = file[number]
-    tokens = (record.units or {})[feature.level]["vector_tokens"]
-    found = matches(query, restore(record.features[feature.name], feature), tokens)
-    position = best_match(query, found).position
-    return Neighbor(similarity, record.unique_id, number, position, tokens, matches=found)
 
 
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:
@@ -291,47 +160,6 @@ def _check_texts(queries: str | Sequence[str]) -> list[str]:
     if not texts:
         raise ConfigError("queries is empty; pass a text, several, or vectors")
     return texts
-
-
-def _check_vectors(vectors: np.ndarray, feature: Feature, token: str | None) -> np.ndarray:
-    if token is not None:
-        raise ConfigError("token names a word of a text, but the queries are vectors; leave it out")
-    if KINDS[feature.kind].search == "terms":
-        return vectors
-    if vectors.ndim not in (1, 2) or vectors.shape[-1] != feature.width:
-        raise ConfigError(
-            f"the queries have shape {list(vectors.shape)}; allowed: [{feature.width}] or "
-            f"[Q, {feature.width}], as the vectors of {feature.name!r}"
-        )
-    return np.atleast_2d(vectors)
-
-
-def _warn(counts: Counter[str]) -> None:
-    zero, not_finite = counts["zero"], counts["not_finite"]
-    if zero or not_finite:
-        logger.warning(
-            "%s of %s vectors were left out: %s zero, %s not finite",
-            *(f"{n:,}" for n in (zero + not_finite, counts.total(), zero, not_finite)),
-        )
-
-
-def _describe(file: FeatureFile, feature: Feature, hits: Sequence[Hits]) -> list[list[Neighbor]]:
-    # In the order of the file: a group of records, or a shard, is then read once.
-    numbers = sorted({int(number) for found in hits for number in found.records})
-    known: dict[int, tuple[int | str, Any, Any]] = {}
-    for number in numbers:  # without the vectors
-        record = file[number]
-        tokens = {"token": record.tokens, "word": record.words}.get(feature.level)
-        spans = (record.units or {}).get(feature.level, {}).get("spans")
-        known[number] = record.unique_id, tokens, spans
-
-    def neighbor(similarity: float, number: int, position: int) -> Neighbor:
-        unique_id, tokens, spans = known[number]
-        place = None if feature.is_sequence else position
-        span = None if spans is None else spans[position]
-        return Neighbor(similarity, unique_id, number, place, tokens, span)
-
-    return [list(map(neighbor, *(column.tolist() for column in found))) for found in hits]
 
 
 def check_inputs(paths: Sequence[str]) -> None:

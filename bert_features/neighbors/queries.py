@@ -20,8 +20,6 @@ from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.neighbors.maxsim import Query
-from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP
 
 if TYPE_CHECKING:
@@ -87,15 +85,15 @@ def embed(
     `vocab_file`.
 
     Returns:
-      float64 [texts, D]; of kind `sparse` a CSR matrix [texts, V].
+      float64 [texts, D].
 
     Raises:
       ConfigError: the words do not fit the feature, or a text lacks its word.
       OutputError: the file does not record its settings, or they give other features today.
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
-    is_whole = LEVELS[feature.level].is_text or feature.kind == "sparse"
-    words = [] if feature.kind == "sparse" else check_words(feature, texts, token)
+    is_whole = LEVELS[feature.level].is_text
+    words = check_words(feature, texts, token)
     if prompt is not None and not is_whole:
         raise ConfigError.naming(
             "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
@@ -103,13 +101,13 @@ def embed(
             name=feature.name,
             level=feature.level,
         )
-    extractor = _load_extractor(file, feature, named)
+    extractor = load_extractor(file, feature, named)
     if is_whole:
         extractor = extractor.of_queries(feature.name)
-        before = _prompt_of_queries(extractor, prompt)
-        if feature.is_sequence or feature.kind == "sparse":
+        before = prompt_of_queries(extractor, prompt)
+        if feature.is_sequence:
             vectors = extractor.encode(list(texts), feature.name, prompt=before)
-            return np.asarray(vectors, np.float64) if feature.is_sequence else vectors
+            return np.asarray(vectors, np.float64)
         spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
         options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
         return np.asarray(extractor.encode(list(texts), feature.name, **options).values, np.float64)
@@ -119,38 +117,13 @@ def embed(
     return np.array([vector(record, feature.name, str(word), extractor) for record, word in pairs])
 
 
-def embed_late(
-    file: FeatureFile,
-    feature: Feature,
-    texts: Sequence[str],
-    *,
-    prompt: str | None,
-    named: dict[str, str | None],
-) -> tuple[list[Query], bool]:
-    """As `embed`, for late interaction: the queries, and whether their similarity is a mean."""
-    extractor = _load_extractor(file, feature, named)
-    before = _prompt_of_queries(extractor, prompt)
-    examples = [InputExample(number, text) for number, text in enumerate(texts)]
-    frame, sides = extractor.tokenizer.frame, extractor.preparation.sides
-    assert sides is not None  # the output is for late interaction
-    others = [*frame.special_ids, *extractor.tokenizer.markers, sides.query.fill_id]
-    queries = []
-    for batch in extractor.batches(lambda: examples, prompt=before):
-        for record in batch.records([feature]):
-            units = (record.units or {})[feature.level]
-            vectors = np.asarray(record.features[feature.name], np.float64)
-            own = ~np.isin(units["vector_token_ids"], others)
-            queries.append(Query(vectors, units["vector_tokens"], own))
-    settings = extractor.checkpoint.multi_vector
-    return queries, settings is not None and settings.similarity == "meanmaxsim"
-
-
-def _prompt_of_queries(extractor: "FeatureExtractor", prompt: str | None) -> str | None:
+def prompt_of_queries(extractor: "FeatureExtractor", prompt: str | None) -> str | None:
+    """The prompt of queries: a name or a text, or the checkpoint's own for them."""
     prompts = extractor.preparation.prompts
     return prompts.of_queries() if prompt is None else prompts.choose(prompt)
 
 
-def _load_extractor(
+def load_extractor(
     file: FeatureFile, feature: Feature, named: dict[str, str | None]
 ) -> "FeatureExtractor":
     """The extractor that makes the features of a file again; errors as `embed`."""

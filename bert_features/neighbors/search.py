@@ -48,6 +48,24 @@ class Hits(NamedTuple):
         order = np.lexsort((self.positions, self.records, -self.similarities))[:top]
         return Hits(*(column[order] for column in self))
 
+    def joined(self, top: int, *others: np.ndarray) -> "Hits":
+        """The `top` nearest of these and others, whose columns come in this order."""
+        columns = zip(self, others, strict=True)
+        return Hits(*(np.concatenate(pair) for pair in columns)).best(top)
+
+    def bound(self, top: int) -> float:
+        """What a vector further on must exceed to be among the `top`; an equal one is not."""
+        return float(self.similarities[-1]) if len(self.similarities) == top else -np.inf
+
+
+NO_HITS = Hits(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def check_top(top: int) -> None:
+    """Refuses a number of neighbors below 1; raises ConfigError."""
+    if top < 1:
+        raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
+
 
 def blocks(
     file: FeatureFile, feature: Feature
@@ -88,8 +106,7 @@ class Search:
     """
 
     def __init__(self, queries: np.ndarray, *, top: int, similarity: str = "cosine") -> None:
-        if top < 1:
-            raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
+        check_top(top)
         if similarity not in SIMILARITY_FUNCTIONS:
             raise ConfigError(f"similarity is {similarity!r}; allowed: 'cosine', 'dot'")
         self._queries = np.asarray(queries, np.float64)
@@ -104,8 +121,7 @@ class Search:
         self._units = (self._queries / self._lengths[:, None]).astype(np.float32)
         # The bound of a sum of D float32 products, relative to the lengths; twice, for the norms.
         self._error = np.float32(2 * (self._queries.shape[1] + 8) * 2.0**-24)
-        none = Hits(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
-        self._hits = [none for _ in self._queries]
+        self._hits = [NO_HITS for _ in self._queries]
         self.counts = Counter[str]()
 
     def hits(self) -> list[Hits]:
@@ -135,17 +151,12 @@ class Search:
                 lower = np.where(np.isinf(found), -np.inf, found - 2 * errors[rows])
                 rows = rows[found >= np.partition(lower, -self._top)[-self._top]]
             exact = self._exact(vectors[rows], self._queries[query], self._lengths[query])
-            joined = zip(self._hits[query], (exact, records[rows], positions[rows]), strict=True)
-            self._hits[query] = Hits(*map(np.concatenate, joined)).best(self._top)
+            places = records[rows], positions[rows]
+            self._hits[query] = self._hits[query].joined(self._top, exact, *places)
 
     def _bounds(self) -> np.ndarray:
         """What a vector must exceed to be a hit, float32 [Q], in units of the query's length."""
-        least = np.array(
-            [
-                found.similarities[-1] if len(found.similarities) == self._top else -np.inf
-                for found in self._hits
-            ]
-        )
+        least = np.array([found.bound(self._top) for found in self._hits])
         if not self._cosine:
             least /= self._lengths
         with np.errstate(over="ignore"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_features.errors import ConfigError
-from bert_features.neighbors.search import Hits
+from bert_features.neighbors.search import NO_HITS, Hits, check_top
 
 # Values of the largest array that the comparison of a block makes.
 _MAX_VALUES = 1 << 22
@@ -34,8 +34,7 @@ class SparseSearch:
     def __init__(self, queries: Any, *, top: int) -> None:
         from scipy.sparse import csr_matrix
 
-        if top < 1:
-            raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
+        check_top(top)
         matrix = csr_matrix(queries).astype(np.float64)
         for number in range(matrix.shape[0]):
             values = matrix[number].data
@@ -43,8 +42,7 @@ class SparseSearch:
                 problem = "has weights that are not finite" if values.any() else "has no terms"
                 raise ConfigError(f"the vector of query {number} {problem}; pass another")
         self._queries, self._top = matrix.T.toarray(), top  # [V, Q]
-        none = Hits(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
-        self._hits = [none] * matrix.shape[0]
+        self._hits = [NO_HITS] * matrix.shape[0]
         self.counts = Counter[str]()
 
     def hits(self) -> list[Hits]:
@@ -72,5 +70,4 @@ class SparseSearch:
                 least = np.partition(values, -self._top)[-self._top]
                 near, values = near[values >= least], values[values >= least]
             block = values, near + first, np.zeros(len(near), np.int64)
-            joined = zip(found, block, strict=True)
-            self._hits[query] = Hits(*map(np.concatenate, joined)).best(self._top)
+            self._hits[query] = found.joined(self._top, *block)

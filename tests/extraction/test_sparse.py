@@ -154,7 +154,7 @@ def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
     assert [hit.unique_id for hit in hits] == order[:4].tolist()
     np.testing.assert_allclose([hit.similarity for hit in hits], products[order[:4]], rtol=1e-6)
     for wrong in ({"similarity": "cosine"}, {"index": "faiss"}, {"token": "boat"}):
-        with pytest.raises(ConfigError, match="by the dot product of whole texts: leave"):
+        with pytest.raises(ConfigError, match="the dot product compares, exactly; leave"):
             nearest(file, query, feature="sparse", **wrong)
     with pytest.raises(ConfigError, match="the vector of query 0 has no terms"):
         nearest(file, "", feature="sparse")
