@@ -14,8 +14,9 @@ import numpy as np
 
 from bert_features.checkpoints import sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.read import has_pooler, read_weights
+from bert_features.checkpoints.read import has_pooler, heads, read_weights
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
+from bert_features.checkpoints.weight_readers import some
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.config.gated import rope_parameters
@@ -45,8 +46,9 @@ def convert(
     """Writes a directory that holds a checkpoint in another format, whole or not at all.
 
     `find_checkpoint` and `read_weights` give the same for the copy as for the source, bit for bit.
-    Half-precision weights become float32. The copy lacks tables that reading folds into others, as
-    ERNIE's tasks: their number of rows is 0 in its config.
+    Half-precision weights become float32. Heads, such as the masked-LM head and the projection of a
+    ColBERT of Stanford, are not copied, which a warning says. The copy lacks tables that reading
+    folds into others, as ERNIE's tasks: their number of rows is 0 in its config.
 
     Args:
       checkpoint: the source.
@@ -63,6 +65,12 @@ def convert(
     if to not in TARGETS:
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
     source = _with_casing(checkpoint, do_lower_case)
+    if left := heads(source):
+        logger.warning(
+            "%s: the copy has the encoder, not the heads %s; take the source for outputs by them",
+            source.name,
+            some(left),
+        )
     return write_checkpoint(source, None, out, to=to, overwrite=overwrite)
 
 

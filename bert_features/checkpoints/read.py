@@ -25,6 +25,11 @@ def has_head(checkpoint: Checkpoint) -> bool:
     return bool(_head_of(checkpoint, _names_in(checkpoint)))
 
 
+def heads(checkpoint: Checkpoint) -> list[str]:
+    """Names of its weights that are none of the encoder's; errors as `has_head`."""
+    return list(_names_in(checkpoint).heads)
+
+
 def read_weights(
     checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False
 ) -> dict[str, np.ndarray]:

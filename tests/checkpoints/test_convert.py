@@ -19,6 +19,7 @@ from bert_features.cli import app
 from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
 from bert_features.errors import CheckpointError, ConfigError, OutputError
+from tests import multi_vector, sparse_encoder
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -170,6 +171,19 @@ def test_no_pooler_is_invented(tmp_path):
     assert_same(read_weights(find_checkpoint(out)), read_weights(source))
     with pytest.raises(CheckpointError, match="has no pooler"):
         read_weights(find_checkpoint(out), pooler=True)
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "heads"),
+    [
+        (sparse_encoder.write, "splade", "cls.predictions"),
+        (multi_vector.write, "stanford", "linear"),
+    ],
+)
+def test_heads_that_the_copy_lacks_are_named(tmp_path, caplog, write, name, heads):
+    source = find_checkpoint(write(name, tmp_path / "source"))
+    convert(source, tmp_path / "copy", to="safetensors")
+    assert f"the copy has the encoder, not the heads {heads}" in caplog.text
 
 
 def test_an_unknown_casing(write_source, tmp_path, caplog):
