@@ -13,6 +13,7 @@ from scipy.linalg import block_diag
 from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving.catalog import config_to_serve
+from tests import sparse_encoder
 from tests.serving.browser import chromium
 from tests.serving.over_http import make_service, over_http
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 TOKEN = "open-sesame"
 BANKS = "She put money in the bank by the river bank."
+BOAT = "the boat of the river"
 MONEY, RIVER = "She put her money in the bank.", "We sat on the bank of the river."
 
 LAST = [{"name": "last_layer", "layers": [-1]}]
@@ -381,3 +383,30 @@ def test_a_phone_shows_the_whole_page_in_its_width(open_page, url, scheme):
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     is_dark = max(int(x) for x in re.findall(r"\d+", back)) < 128
     assert is_dark == (scheme == "dark")
+
+
+def test_the_heaviest_terms_and_the_spans_are_listed(open_page, tmp_path):
+    folder = sparse_encoder.write("splade", tmp_path / "splade")
+    spans = {"name": "parts", "level": "span", "layers": -1}
+    outputs = [{"name": "terms", "kind": "sparse"}, spans]
+    config = ExtractConfig.of({"checkpoint": str(folder), "outputs": outputs, "spans": "2"})
+    extractor = FeatureExtractor(config_to_serve(config, find_checkpoint(folder).config))
+    with over_http(make_service(extractor, tokens=1000)) as url:
+        (terms,) = answer_of(url, "terms", texts=[BOAT])["results"]
+        (parts,) = answer_of(url, "parts", texts=[BOAT])["results"]
+        page = open_page(url)
+        page.wait_for_selector("#units table")  # of the example
+        show(page, BOAT, tokens=len(extractor.tokenizer.tokenize(BOAT)) + 2)
+        page.locator("#units td", has_text="boat").first.wait_for()
+        rows = [page.locator(f"#units table >> nth={n} >> tbody tr") for n in (0, 1)]
+        heaviest, spans = ([row.split("\t") for row in each.all_inner_texts()] for each in rows)
+    weights = sorted(terms["features"]["terms"].items(), key=lambda item: -item[1])[:20]
+    assert [row[0] for row in heaviest] == [term for term, _ in weights]
+    assert [float(row[1]) for row in heaviest] == pytest.approx([w for _, w in weights], abs=6e-4)
+    vectors = np.array(parts["features"]["parts"])
+    cosines = vectors @ vectors.T / np.outer(*[np.linalg.norm(vectors, axis=1)] * 2)
+    np.fill_diagonal(cosines, -2)
+    names = [span["span"] for span in parts["spans"]]
+    nearest = [names[place] for place in cosines.argmax(1)]
+    assert [row[:2] for row in spans] == [*map(list, zip(names, nearest, strict=True))]
+    assert [float(row[2]) for row in spans] == pytest.approx(cosines.max(1), abs=6e-4)

@@ -3,6 +3,7 @@
 import { element } from "./elements.js";
 import { ask, ServerError } from "./requests.js";
 import { attention, collectTokens, cosines } from "./similarity.js";
+import { outputsWithUnits, showUnits } from "./units.js";
 import { showView } from "./views.js";
 
 const EXAMPLES = [
@@ -55,6 +56,8 @@ async function viewOf({ texts, body }, signal) {
     body: { ...body, outputs: [measure.output], tokens: true },
   });
   if (model !== state.info.model) state.info = await readInfo(request); // the server was restarted
+  const others = outputsWithUnits(state.info);
+  const units = others.length ? await ask("v1/features", { ...request, body: { ...body, outputs: others } }) : null;
   showStatus("Comparing the tokens …");
   const layers = nameLayers(features, measure);
   const matrices = [];
@@ -64,7 +67,7 @@ async function viewOf({ texts, body }, signal) {
     signal.throwIfAborted();
   }
   const tokens = collectTokens(results);
-  return { texts, results, tokens, size: tokens.length, layers, matrices, measure, limit: limitOf(state.info) };
+  return { texts, results, tokens, size: tokens.length, layers, matrices, measure, units, limit: limitOf(state.info) };
 }
 
 /** The layers of an answer: feature; name, as "Layer 3"; short, as "3". */
@@ -118,6 +121,7 @@ function showAnswer(view) {
   find("access").hidden = true;
   find("result").hidden = false;
   showView(view);
+  showUnits(find("units"), view.units);
 }
 
 function showFailure(error) {
