@@ -12,7 +12,7 @@ from keras import ops
 
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SPAN_BOUNDS, TEXT_NUMBERS
-from bert_features.config.poolings import DenseModule, Module, pooling_parts
+from bert_features.config.poolings import DOUBLE_WIDTH, DenseModule, Module, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
@@ -47,22 +47,22 @@ def compute_outputs(
       weights: those of `DenseModule`, float32 by canonical name, if an output has one.
 
     Returns:
-      name -> [B, S, D] for tokens; [B, S, D] for words, where row b holds its words in order, then
-      zeros; [B, D] for the sequence, or [B, M, D] of packed rows. A sequence without a counted
-      token and a word without a piece are zero.
+      name -> [B, S, D] for tokens; [B, S, D] for words and spans, where row b holds its own in
+      order, then zeros; [B, D] for the sequence, or [B, M, D] of packed rows. A unit without a
+      counted token is zero.
     """
     states = EncoderOutputs.from_dict(encoded)
     results = {}
     for output in outputs:
         if output.pooling == "pooler":
             vectors = ops.cast(states.pooled_output, "float32")
-        else:
+        elif output.level not in _UNITS:
             vectors = _combine(states, output)
-            if output.level in _UNITS:
-                units = _UNITS[output.level](batch, output, special_ids)
-                vectors = _pool(vectors, units, output.pooling)
-                if output.is_sequence and units.numbers is None:
-                    vectors = vectors[:, 0]
+        else:
+            units = _UNITS[output.level](batch, output, special_ids)
+            vectors = _pool(_combine(states, output), units, output.pooling)
+            if output.is_sequence and TEXT_NUMBERS not in batch:
+                vectors = vectors[:, 0]
         results[output.name] = _finish(vectors, output, weights or {})
     return results
 
@@ -172,7 +172,7 @@ def _texts(batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequenc
 
 def _pool(vectors: Tensor, units: _Units, pooling: str) -> Tensor:
     """The vectors of tokens, [B, S, D], as vectors of units, [B, U, D]."""
-    parts = [each for part in pooling_parts(pooling) for each in _PAIRS.get(part, (part,))]
+    parts = [each for part in pooling_parts(pooling) for each in DOUBLE_WIDTH.get(part, (part,))]
     pooled = [_UNIT_POOLERS[part](vectors, units) for part in parts]
     return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
 
@@ -210,7 +210,7 @@ def _places(inside: Tensor, places: Tensor) -> Tensor:
 def _tokens_at(vectors: Tensor, places: Tensor) -> Tensor:
     """The tokens at places int32 [B, U] of the rows, [B, U, D]; zeros for negative places.
 
-    On a TPU by the sum above: it follows the indices of a gather one by one.
+    Elsewhere than on a CPU it is the sum above: a TPU follows the indices of a gather one by one.
     """
     if chosen_forms().on_cpu:
         batch, length, width = ops.shape(vectors)
@@ -298,8 +298,6 @@ _UNIT_POOLERS: dict[str, Callable[[Tensor, _Units], Tensor]] = {
     ),
     "sum": lambda vectors, units: _unit_sum(vectors, units.inside),
 }
-# Poolings of two vectors side by side.
-_PAIRS = {"first_last": ("first", "last"), "mean_max": ("mean", "max")}
 
 _UNITS: dict[str, Callable[[Mapping[str, Tensor], OutputSpec, Sequence[int]], _Units]] = {
     "word": _words,
