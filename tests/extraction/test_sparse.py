@@ -138,7 +138,10 @@ def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
             with pytest.raises(OutputError, match="mean has kind 'layers'; allowed: kind 'sparse'"):
                 file.sparse("mean")
 
-    assert plan(config, source).output_bytes("npz") == 6 * (V * (4 + 4) + 16 * 4)
+    planned = plan(config, source)
+    sizes = [planned.output_bytes("npz", name) for name in ("sparse", "mean")]
+    assert sizes == [6 * V * (4 + 4), 6 * 16 * 4]
+    assert planned.output_bytes("npz") == sum(sizes)
     cached = ExtractConfig(checkpoint=str(folder), outputs=outputs, cache=str(tmp_path / "cache"))
     for name in ("first.npz", "second.npz"):
         extract(cached, source, tmp_path / name)
