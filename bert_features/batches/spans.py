@@ -89,6 +89,29 @@ def place_spans(
     Raises:
       InputError: a row has more spans than tokens.
     """
+    units, part_rows, first_tokens, last_tokens = _parts(rows, spans, total)
+    counts = np.bincount(part_rows, minlength=len(rows.lengths))
+    for i in np.flatnonzero(counts > rows.lengths).tolist():
+        raise InputError.naming(
+            "{example} has {count} spans in a row of {length} tokens; allowed: at most one for "
+            "each token. Give the text several times, each time with some of its spans",
+            example=name(int(rows.examples[i])),
+            count=counts[i],
+            length=rows.lengths[i],
+        )
+    order = np.argsort(part_rows, kind="stable")
+    slots = np.empty_like(order)
+    slots[order] = expand_ranges(np.zeros_like(counts), counts)
+    columns = np.full((2, len(rows.values)), -1, np.int32)
+    places = rows.starts[part_rows] + slots
+    columns[:, places] = rows.place[first_tokens], rows.place[last_tokens] + 1
+    sizes = last_tokens + 1 - first_tokens
+    table = UnitTable.of(rows, spans, units=units, part_rows=part_rows, slots=slots, sizes=sizes)
+    return replace(rows, span_begins=columns[0], span_ends=columns[1]), table
+
+
+def _parts(rows: Rows, spans: PieceRuns, total: int) -> tuple[np.ndarray, ...]:
+    """The unit, row, first token and last token of each part, int64 [O]; units ascend."""
     # Each piece that is kept is owned once, and the rows have the owned ones in their order.
     owned = np.flatnonzero(rows.is_own & (rows.pieces < total))
     bounds = [spans.first_pieces, spans.first_pieces + spans.num_pieces]
@@ -102,30 +125,5 @@ def place_spans(
     begins = np.maximum(firsts[units], row_bounds[part_rows])
     ends = np.minimum(lasts[units], row_bounds[part_rows + 1])
     has_tokens = begins < ends
-    units, part_rows, begins, ends = (v[has_tokens] for v in (units, part_rows, begins, ends))
-    counts = np.bincount(part_rows, minlength=len(rows.lengths))
-    if (counts > rows.lengths).any():
-        raise _too_many(rows, counts, name)
-    order = np.argsort(part_rows, kind="stable")
-    slots = np.empty_like(order)
-    slots[order] = expand_ranges(np.zeros_like(counts), counts)
-    columns = np.full((2, len(rows.values)), -1, np.int32)
-    columns[:, rows.starts[part_rows] + slots] = (
-        rows.place[owned[begins]],
-        rows.place[owned[ends - 1]] + 1,
-    )
-    table = UnitTable.of(
-        rows, spans, units=units, part_rows=part_rows, slots=slots, sizes=ends - begins
-    )
-    return replace(rows, span_begins=columns[0], span_ends=columns[1]), table
-
-
-def _too_many(rows: Rows, counts: np.ndarray, name: Callable[[int], str]) -> InputError:
-    row = int(np.flatnonzero(counts > rows.lengths)[0])
-    return InputError.naming(
-        "{example} has {count} spans in a row of {length} tokens; allowed: at most one for each "
-        "token. Give the text several times, each time with some of its spans",
-        example=name(int(rows.examples[row])),
-        count=counts[row],
-        length=rows.lengths[row],
-    )
+    columns = units, part_rows, owned[begins], owned[ends - 1]
+    return tuple(column[has_tokens] for column in columns)
