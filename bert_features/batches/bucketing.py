@@ -27,22 +27,20 @@ from bert_features.config.packing import (
     POSITION_IDS,
     SCORED,
     SPAN_BOUNDS,
+    TARGET_IDS,
     TEXT_NUMBERS,
 )
 from bert_features.errors import ConfigError
 
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
-FILL_VALUES = {"unique_ids": FILLER_ID, "word_indices": -1, "target_ids": -1}
+FILL_VALUES = {"unique_ids": FILLER_ID}
 # Columns of tokens with places in their row, or -1, which packing moves. No row of a pool has
 # more words or spans than tokens.
 _PLACES = ("word_indices", *SPAN_BOUNDS)
-# Columns of a pool that are no columns of a batch: the columns of tokens; and a batch has
-# masks and types instead.
-_COLUMNS_LEFT_OUT = (
-    *("values", *_PLACES, "target_ids", "lengths", "type_starts"),
-    *(ATTENDED, SCORED),
-)
+_TOKEN_COLUMNS = (*_PLACES, TARGET_IDS)  # where there is no token they have -1
+# Columns of a pool for which a batch has others, such as masks and types.
+_COLUMNS_LEFT_OUT = (*_TOKEN_COLUMNS, "values", "lengths", "type_starts", ATTENDED, SCORED)
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
 # rounding up to the next bucket costs less than 3 % (benchmarks/diary.md).
@@ -388,14 +386,12 @@ def _batch(
         "input_mask": laid_out(pool[ATTENDED][tokens] if ATTENDED in pool else 1),
         "input_type_ids": laid_out(is_text_b),
     }
-    for name in (name for name in _PLACES if name in pool):
+    for name in (name for name in _TOKEN_COLUMNS if name in pool):
         values = pool[name][tokens]
-        if packed:
+        if packed and name in _PLACES:
             begins = np.repeat(members.places % shape[1], lengths)
             values = np.where(values < 0, values, values + begins)
         batch[name] = laid_out(values, -1)
-    if "target_ids" in pool:
-        batch["target_ids"] = laid_out(pool["target_ids"][tokens], FILL_VALUES["target_ids"])
     if packed:
         numbers = np.repeat(members.numbers + 1, lengths)
         positions = tokens - np.repeat(row_starts[rows], lengths)

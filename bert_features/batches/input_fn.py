@@ -7,7 +7,7 @@ Shape legend: `R` rows, `T` tokens of all these rows, `B` rows of a batch, `S` l
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,12 @@ from bert_features.batches.pieces import tokenize_units
 from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
 from bert_features.batches.sides import Sides
-from bert_features.batches.spans import PiecePlaces, SpanTable, find_spans, place_spans
-from bert_features.batches.word_tables import WordTable
+from bert_features.batches.spans import find_spans, place_spans
+from bert_features.batches.unit_tables import UnitTable
 from bert_features.batches.words import (
+    PiecePlaces,
+    PieceRuns,
     Units,
-    WordPieces,
     WordSplit,
     check_split,
     find_words,
@@ -59,28 +60,23 @@ class Chunk:
       columns: their rows as flat columns: {values int32 [T], the ids of all rows; lengths int64
         [R]; unique_ids int64 [R]; type_starts int32 [R]; tokens_lost int32 [R]}, and the further
         columns of the batches where they are needed.
-      words: their words; None unless an output has words.
-      spans: their spans; None unless an output has spans.
+      units: their words and spans, by level, each if an output has them.
       separators: number of [SEP]s between the texts of a pair.
     """
 
     examples: list[InputExample]
     columns: Columns
-    words: WordTable | None = None
+    units: dict[str, UnitTable] = field(default_factory=dict)
     separators: int = 1
-    spans: SpanTable | None = None
 
     @classmethod
     def join(cls, chunks: Sequence["Chunk"]) -> "Chunk":
         """The examples of several chunks."""
-        tables = [chunk.words for chunk in chunks if chunk.words is not None]
-        spans = [chunk.spans for chunk in chunks if chunk.spans is not None]
         return cls(
             [example for chunk in chunks for example in chunk.examples],
             join_columns([chunk.columns for chunk in chunks]),
-            WordTable.join(tables) if tables else None,
+            {n: UnitTable.join([each.units[n] for each in chunks]) for n in chunks[0].units},
             chunks[0].separators,
-            SpanTable.join(spans) if spans else None,
         )
 
 
@@ -253,9 +249,8 @@ class TextInputFn:
     def lay_out(self, examples: list[InputExample], first: int) -> Chunk:
         """Tokenises examples and lays them out; `first` is the number of the first example."""
         with self._stages.timing("tokenize"):
-            rows, words, spans = self._rows(examples)
-            columns = self._columns(rows, first)
-            return Chunk(examples, columns, words, self._frame.separators, spans)
+            rows, units = self._rows(examples)
+            return Chunk(examples, self._columns(rows, first), units, self._frame.separators)
 
     def read(self) -> Iterator[tuple[int, list[InputExample]]]:
         """Reads examples by the chunk: the number of its first example, and its examples."""
@@ -279,9 +274,7 @@ class TextInputFn:
         if held:
             yield first, held
 
-    def _rows(
-        self, examples: list[InputExample]
-    ) -> tuple[Rows, WordTable | None, SpanTable | None]:
+    def _rows(self, examples: list[InputExample]) -> tuple[Rows, dict[str, UnitTable]]:
         """Tokenises examples and lays them out: rows, and words and spans if wanted."""
         alone = self._tokenizer.splits_words
         check_split(self._words, examples, splits_words=alone)
@@ -290,36 +283,34 @@ class TextInputFn:
         values, lengths, starts, ends = tokenize_units(
             self._tokenizer, units, self._mask_id, with_places=with_places
         )
-        text_sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
-        words: WordPieces | None = None
-        if self._words is not None and not alone:
-            words = locate_words(examples, lengths=text_sizes, piece_starts=starts, piece_ends=ends)
-        elif self._words is not None:
-            words = find_words(
-                units,
-                unit_lengths=lengths,
-                begins_word=self._tokenizer.begins_word[values],
-                piece_starts=starts,
-                piece_ends=ends,
-            )
+        sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
+        begins = np.repeat(units.begins, lengths) if with_places else 0
+        pieces = PiecePlaces(
+            np.repeat(np.arange(len(sizes)), sizes),
+            starts + begins,
+            ends + begins,
+            self._tokenizer.begins_word[values] & alone,
+        )
+        words: PieceRuns | None = None
+        if self._words is not None:
+            words = find_words(units, lengths, pieces) if alone else locate_words(examples, pieces)
 
         def name(i: int) -> str:
             return f"example {examples[i].unique_id!r}"
 
         sides, are_queries = self._sides, np.array([each.is_query for each in examples], bool)
         cuts = None if sides is None else sides.cuts(are_queries)
-        rows, table = self._layout.rows(values, text_sizes, words, name, cuts)
-        spans: SpanTable | None = None
+        rows, table = self._layout.rows(values, sizes, words, name, cuts)
+        tables = {} if table is None else {"word": table}
         if self._with_spans:
-            begins = self._tokenizer.begins_word[values] & alone
-            places = PiecePlaces.of(units, lengths, starts, ends, begins)
-            rows, spans = place_spans(rows, find_spans(examples, places, self._chunks), name)
+            spans = find_spans(examples, pieces, self._chunks)
+            rows, tables["span"] = place_spans(rows, spans, len(values), name)
         if sides is not None:
             rows = sides.marked(rows, are_queries)
         if self._scores and self._mask_id is not None:
             special_ids, by_word = self._frame.special_ids, self._words is not None
             rows = rows_to_score(rows, self._mask_id, special_ids, by_word=by_word)
-        return rows, table, spans
+        return rows, tables
 
     def _columns(self, rows: Rows, first: int) -> Columns:
         """Rows as columns; `first` is the position of their first example in the input."""

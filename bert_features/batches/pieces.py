@@ -7,7 +7,6 @@ Shape legend: `N` examples, `P` pieces of all their texts. Texts are numbered 2 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 import tensorflow as tf
@@ -57,29 +56,15 @@ def find_pieces(
 
     `mask_id` is the id of [MASK], if [MASK] in a text is that token; None if it is characters.
     """
-    alone = tokenizer.splits_words
-    units = Units.of(examples, None) if alone else Units.whole_texts(examples)
+    units = Units.of(examples, None) if tokenizer.splits_words else Units.whole_texts(examples)
     ids, lengths, starts, ends = tokenize_units(tokenizer, units, mask_id, with_places=with_places)
     places = None
     if with_places:
         places = np.stack([starts, ends], axis=1)
-        if alone:
-            begins = [start for example in examples for start in _unit_starts(example)]
-            places += np.repeat(np.array(begins, np.int64), lengths)[:, None]
+        places += np.repeat(units.begins, lengths)[:, None]
     text_sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
     frame = tokenizer.known_frame  # a vocabulary of WordPiece alone may lack [SEP]
     return Pieces(ids, text_sizes, places, 1 if frame is None else frame.separators)
-
-
-def _unit_starts(example: InputExample) -> list[int]:
-    """Where each unit begins in its text: the words of a text are joined by single blanks."""
-    starts: list[int] = []
-    for text, words in ((example.text_a, example.words_a), (example.text_b, example.words_b)):
-        if words is not None:
-            starts += list(accumulate((len(word) + 1 for word in words), initial=0))[:-1]
-        elif text is not None:
-            starts.append(0)
-    return starts
 
 
 def offsets_of(

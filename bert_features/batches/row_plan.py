@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bert_features.batches.words import WordPieces
+from bert_features.batches.words import PieceRuns
 
 # The runs of a row: [CLS], head and tail of text_a, [SEP], head and tail of text_b, [SEP].
 CLS, A, A_TAIL, SEP_A, B, B_TAIL, SEP_B = range(7)
@@ -27,7 +27,7 @@ class Texts:
     """
 
     lengths: np.ndarray
-    words: WordPieces | None
+    words: PieceRuns | None
     name: Callable[[int], str]
 
     @cached_property
@@ -108,6 +108,37 @@ class Rows:
     target_ids: np.ndarray | None = None
     attended: np.ndarray | None = None
     scored: np.ndarray | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """N; each example has a row."""
+        return int(self.examples[-1]) + 1
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """int64 [R], where each row begins among the tokens."""
+        starts: np.ndarray = np.cumsum(self.lengths) - self.lengths
+        return starts
+
+    @cached_property
+    def row_of_token(self) -> np.ndarray:
+        """int64 [T]."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @cached_property
+    def place(self) -> np.ndarray:
+        """int64 [T], the number of each token in its row."""
+        place: np.ndarray = np.arange(len(self.values)) - self.starts[self.row_of_token]
+        return place
+
+    @property
+    def is_own(self) -> np.ndarray:
+        """Bool [T], whether a token is taken from this row, see `own_starts`."""
+        row = self.row_of_token
+        is_own: np.ndarray = (self.place >= self.own_starts[row]) & (
+            self.place < self.own_ends[row]
+        )
+        return is_own
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

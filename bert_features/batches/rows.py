@@ -25,8 +25,8 @@ from bert_features.batches.row_plan import (
     Texts,
     expand_ranges,
 )
-from bert_features.batches.word_tables import WordTable, place_words
-from bert_features.batches.words import WordPieces
+from bert_features.batches.unit_tables import UnitTable, place_words
+from bert_features.batches.words import PieceRuns
 from bert_features.errors import InputError
 
 # The share of head pieces where a text is cut in the middle: 128 of 510, the best
@@ -56,10 +56,10 @@ class Layout:
         self,
         values: np.ndarray,
         text_lengths: np.ndarray,
-        words: WordPieces | None,
+        words: PieceRuns | None,
         name: Callable[[int], str],
         cuts: np.ndarray | None = None,
-    ) -> tuple[Rows, WordTable | None]:
+    ) -> tuple[Rows, UnitTable | None]:
         """Lays some examples out.
 
         Args:
@@ -97,9 +97,7 @@ class Layout:
         )
         if words is None:
             return rows, None
-        word_of_token = _word_of_piece(words, len(pieces))[indices]
-        table = place_words(rows, word_of_token, words, num_examples=len(text_lengths) // 2)
-        return rows, table
+        return rows, place_words(rows, _word_of_piece(words, len(pieces))[indices], words)
 
     def _plan(self, texts: Texts, cuts: np.ndarray | int) -> RowPlan:
         length_a, length_b = texts.lengths[0::2], texts.lengths[1::2]
@@ -164,7 +162,7 @@ def _tokens_lost(plan: RowPlan, text_lengths: np.ndarray, windows: np.ndarray) -
     return np.where(windows == 0, lost[plan.examples], 0).astype(np.int32)
 
 
-def _word_of_piece(words: WordPieces, count: int) -> np.ndarray:
+def _word_of_piece(words: PieceRuns, count: int) -> np.ndarray:
     """int64 [count]: the number of each piece's word, or -1."""
     word_of_piece = np.full(count, -1)
     word_of_piece[expand_ranges(words.first_pieces, words.num_pieces)] = np.repeat(
@@ -306,21 +304,17 @@ def rows_to_score(rows: Rows, mask_id: int, special_ids: list[int], *, by_word: 
       The rows with `target_ids`. A row owns its piece and what stands before the next one; the
       first also has what stands before. An example or window without pieces keeps its row.
     """
-    starts = np.cumsum(rows.lengths) - rows.lengths
-    row_of_token = np.repeat(np.arange(len(starts)), rows.lengths)
-    place = np.arange(len(rows.values)) - starts[row_of_token]
-    own = (place >= rows.own_starts[row_of_token]) & (place < rows.own_ends[row_of_token])
-    pieces = np.flatnonzero(own & ~np.isin(rows.values, special_ids))
-    counts = np.bincount(row_of_token[pieces], minlength=len(starts))
+    pieces = np.flatnonzero(rows.is_own & ~np.isin(rows.values, special_ids))
+    counts = np.bincount(rows.row_of_token[pieces], minlength=len(rows.lengths))
     copies = np.maximum(counts, 1)
-    source = np.repeat(np.arange(len(starts)), copies)
+    source = np.repeat(np.arange(len(rows.lengths)), copies)
     number = np.arange(len(source)) - np.repeat(np.cumsum(copies) - copies, copies)
     targets = np.full(len(source), -1)  # the place of the masked piece in its row
     has_piece = counts[source] > 0
-    targets[has_piece] = pieces - starts[row_of_token[pieces]]
+    targets[has_piece] = rows.place[pieces]
 
     lengths = rows.lengths[source]
-    tokens = expand_ranges(starts[source], lengths)
+    tokens = expand_ranges(rows.starts[source], lengths)
     begins = np.cumsum(lengths) - lengths
     at = (begins + targets)[has_piece]
     values = rows.values[tokens]

@@ -33,17 +33,17 @@ def check_split(
 
 
 @dataclass(frozen=True)
-class WordPieces:
-    """The words of several examples and their pieces; text_a comes before text_b.
+class PieceRuns:
+    """Words or spans of several examples, each a run of pieces.
 
     Texts are numbered 2 * i for text_a and 2 * i + 1 for text_b of example i.
 
     Attributes:
-      texts: int64 [W], the number of the text of each, ascending.
+      texts: int64 [W], the number of the text of each; of words ascending, of spans by example.
       first_pieces: int64 [W], where its pieces begin among all P.
-      num_pieces: int64 [W]; 0 for a word that vanished in cleaning.
-      starts: int32 [W], its first character in the text, or -1.
-      ends: int32 [W], one past its last character, or -1.
+      num_pieces: int64 [W]; 0 for a word that vanished in cleaning, or a span of blanks.
+      starts: int64 [W], its first character in the text, counted without a prompt; or -1.
+      ends: int64 [W], one past its last character, or -1.
     """
 
     texts: np.ndarray
@@ -51,6 +51,35 @@ class WordPieces:
     num_pieces: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+
+
+@dataclass(frozen=True)
+class PiecePlaces:
+    """The pieces of texts, with their places as characters of their text.
+
+    Attributes:
+      texts: int64 [P], the text of each, ascending.
+      starts: int64 [P], its first character.
+      ends: int64 [P], one past its last.
+      begins_word: bool [P], whether WordPiece begins a word with it; else all false.
+    """
+
+    texts: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    begins_word: np.ndarray
+
+    def runs(
+        self, texts: np.ndarray, begins: np.ndarray, ends: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first piece that shares a character with each range, and one past the last."""
+        # Places in all texts, one after the other. An empty piece is where its next character is.
+        stride = int(max(self.ends.max(initial=0), ends.max(initial=0))) + 2
+        piece, text = self.texts * stride, texts * stride
+        last_characters = piece + np.maximum(self.ends, self.starts + 1)
+        firsts = np.searchsorted(last_characters, text + begins, side="right")
+        lasts = np.searchsorted(piece + self.starts, text + ends)
+        return firsts, np.where(begins < ends, np.maximum(firsts, lasts), firsts)
 
 
 @dataclass
@@ -107,6 +136,16 @@ class Units:
         self.per_text.append(len(strings))
         self.are_words.append(words is not None or split == "whitespace")
 
+    @property
+    def begins(self) -> np.ndarray:
+        """int64 [U], the first character of each unit; blanks join the words of the input."""
+        per_text = np.array(self.per_text, np.int64)
+        sizes = np.array([len(unit) + 1 for unit in self.strings], np.int64)
+        before = np.append(np.cumsum(sizes) - sizes, 0)
+        joined = before[:-1] - np.repeat(before[np.cumsum(per_text) - per_text], per_text)
+        given = np.array(self.starts, np.int64)
+        return np.where(given < 0, joined, given)
+
 
 def text_lengths(unit_lengths: np.ndarray, per_text: np.ndarray) -> np.ndarray:
     """int64 [2 * N], the pieces of each text, from the pieces of its units."""
@@ -116,65 +155,42 @@ def text_lengths(unit_lengths: np.ndarray, per_text: np.ndarray) -> np.ndarray:
     return lengths
 
 
-def find_words(
-    units: Units,
-    *,
-    unit_lengths: np.ndarray,
-    begins_word: np.ndarray,
-    piece_starts: np.ndarray,
-    piece_ends: np.ndarray,
-) -> WordPieces:
+def find_words(units: Units, unit_lengths: np.ndarray, pieces: PiecePlaces) -> PieceRuns:
     """Finds the words of some texts, and their pieces.
 
     Args:
       units: the units of the texts. Where a text's units are not its words, its pieces show where
         words begin.
       unit_lengths: int64 [U], number of pieces of each unit.
-      begins_word: bool [P], whether a piece is the first of a word.
-      piece_starts: int32 [P], the first character of each piece; read only where units are no
-        words.
-      piece_ends: int32 [P], one past its last character; read as `piece_starts`.
+      pieces: the pieces; their places are read only where units are no words.
     """
     per_text = np.array(units.per_text, np.int64)
     are_words = np.array(units.are_words, bool)
     text_of_unit = np.repeat(np.arange(len(per_text)), per_text)
     first_pieces = np.cumsum(unit_lengths) - unit_lengths
     given = np.flatnonzero(are_words[text_of_unit])
-    text_of_piece = np.repeat(text_of_unit, unit_lengths)
-    found = np.flatnonzero(begins_word & ~are_words[text_of_piece])
+    found = np.flatnonzero(pieces.begins_word & ~are_words[pieces.texts])
     # A found word ends where the next begins, or its text ends.
     text_ends = np.cumsum(text_lengths(unit_lengths, per_text))
-    following = np.append(found[1:], len(begins_word))
-    ends = np.minimum(following, text_ends[text_of_piece[found]])
+    following = np.append(found[1:], len(pieces.texts))
+    ends = np.minimum(following, text_ends[pieces.texts[found]])
     columns = (
-        (text_of_unit[given], text_of_piece[found]),
+        (text_of_unit[given], pieces.texts[found]),
         (first_pieces[given], found),
         (unit_lengths[given], ends - found),
-        (np.array(units.starts, np.int32)[given], piece_starts[found]),
-        (np.array(units.ends, np.int32)[given], piece_ends[ends - 1]),
+        (np.array(units.starts, np.int64)[given], pieces.starts[found]),
+        (np.array(units.ends, np.int64)[given], pieces.ends[ends - 1]),
     )
     joined = [np.concatenate(column) for column in columns]
     order = np.argsort(joined[0], kind="stable")
-    return WordPieces(*(column[order] for column in joined))
+    return PieceRuns(*(column[order] for column in joined))
 
 
-def locate_words(
-    examples: Sequence[InputExample],
-    *,
-    lengths: np.ndarray,
-    piece_starts: np.ndarray,
-    piece_ends: np.ndarray,
-) -> WordPieces:
+def locate_words(examples: Sequence[InputExample], pieces: PiecePlaces) -> PieceRuns:
     """Finds words by their places: the words of the input, or what stands between white space.
 
     For tokenizers that make other pieces of a word where it stands alone. A piece belongs to the
     first word that it shares a character with, and an empty one to the word that begins there.
-
-    Args:
-      examples: the examples, whose units are whole texts.
-      lengths: int64 [2 * N], number of pieces of each text.
-      piece_starts: int32 [P], the first character of each piece in its text.
-      piece_ends: int32 [P], one past its last character.
     """
     found = [
         _word_spans(text, words)
@@ -184,25 +200,10 @@ def locate_words(
     texts = np.repeat(np.arange(len(found)), [len(spans) for spans in found])
     spans = np.array([span for part in found for span in part], np.int64).reshape(-1, 2)
     given = np.array([e.words_a is not None for e in examples], bool)[texts // 2]
-    # Places in all texts, one after the other.
-    stride = int(max(spans.max(initial=0), piece_ends.max(initial=0))) + 2
-    begins, ends = (spans + (texts * stride)[:, None]).T
-    before = np.repeat(np.arange(len(found)) * stride, lengths)
-    words = np.flatnonzero(begins < ends)
-    nth = np.searchsorted(ends[words], before + piece_starts, side="right")
-    word = np.append(words, -1)[nth]
-    last = before + np.maximum(piece_ends, piece_starts + 1)
-    inside = np.flatnonzero((word >= 0) & (np.append(begins, stride)[word] < last))
-    first_pieces = np.zeros(len(texts), np.int64)
-    own, nth_piece = np.unique(word[inside], return_index=True)
-    first_pieces[own] = inside[nth_piece]
-    return WordPieces(
-        texts=texts,
-        first_pieces=first_pieces,
-        num_pieces=np.bincount(word[inside], minlength=len(texts)),
-        starts=np.where(given, -1, spans[:, 0]).astype(np.int32),
-        ends=np.where(given, -1, spans[:, 1]).astype(np.int32),
-    )
+    firsts, lasts = pieces.runs(texts, *spans.T)
+    firsts[1:] = np.maximum(firsts[1:], np.maximum.accumulate(lasts)[:-1])
+    starts, ends = np.where(given, -1, spans.T)
+    return PieceRuns(texts, firsts, np.maximum(lasts - firsts, 0), starts, ends)
 
 
 def _word_spans(text: str | None, words: Sequence[str] | None) -> list[tuple[int, int]]:
@@ -211,25 +212,6 @@ def _word_spans(text: str | None, words: Sequence[str] | None) -> list[tuple[int
         return [match.span() for match in _WORD.finditer(text or "")]
     ends = accumulate((len(word) + 1 for word in words), initial=-1)
     return [(end - len(word), end) for word, end in zip(words, list(ends)[1:], strict=True)]
-
-
-def word_strings(
-    example: InputExample, starts: np.ndarray, ends: np.ndarray, type_ids: np.ndarray
-) -> list[str]:
-    """The words of an example, as they stand in the input.
-
-    Characters that no file of text can hold, NUL and lone surrogates, come as U+FFFD. `starts` and
-    `ends` are int32 [words], characters of the text, -1 for words of the input; `type_ids` 1 for
-    text_b.
-    """
-    given = [*(example.words_a or ()), *(example.words_b or ())]
-    texts = (example.text_a, example.text_b or "")
-    places = zip(starts.tolist(), ends.tolist(), type_ids.tolist(), strict=True)
-    remaining = iter(given)
-    words = [
-        next(remaining) if start < 0 else texts[second][start:end] for start, end, second in places
-    ]
-    return without_unwritable(words)
 
 
 def without_unwritable(texts: list[str]) -> list[str]:

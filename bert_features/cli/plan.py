@@ -68,8 +68,9 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
     rows["output"] = f"about {size} of features as {file_format}"
     for output in result.outputs:
         square = f", by the square of the {output.unit}s" if output.is_paired else ""
+        own = describe_size(result.output_bytes(file_format, output.name))
         rows[f"  {output.name}"] = (
-            f"{output.level}, {output.width} values of {output.dtype}{square}"
+            f"{output.level}, {output.width} values of {output.dtype}{square}; about {own}"
         )
     return [table([*rows.items()])]
 

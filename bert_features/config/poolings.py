@@ -138,4 +138,4 @@ class AutoPooling:
 
 
 # Poolings that put two vectors side by side.
-DOUBLE_WIDTH = {"first_last", "mean_max"}
+DOUBLE_WIDTH = {"first_last": ("first", "last"), "mean_max": ("mean", "max")}

@@ -132,13 +132,13 @@ class Plan(Counts):
         """The share of `packed_tokens` that would be padding or filler."""
         return 1.0 - self.tokens / self.packed_tokens if self.packed_tokens else 0.0
 
-    def output_bytes(self, format: str) -> int:
-        """Size of the features in an output file, in bytes, without tokens and ids."""
+    def output_bytes(self, format: str, name: str | None = None) -> int:
+        """Size of the features, or of one, in an output file, in bytes, without tokens and ids."""
         vectors = {"token": self.output_tokens, "word": self.words, "sequence": self.examples}
         vectors |= {"span": self.spans, "vector": self.output_vectors, **self.output_pairs}
         sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
         total = 0.0
-        for output in self.outputs:
+        for output in (each for each in self.outputs if name in (None, each.name)):
             units = vectors.get(output.level, self.examples * output.max_units)
             # The ids of units of an output's own belong to it.
             ids = LEVELS[output.level].pieces if output.max_units else ()
@@ -163,6 +163,7 @@ class Plan(Counts):
             "output_bytes": self.output_bytes(format),
             "outputs": [
                 {"name": o.name, "level": o.level, "width": o.width, "dtype": o.dtype}
+                | {"bytes": self.output_bytes(format, o.name)}
                 for o in self.outputs
             ],
             "example_lengths": _occurring(self.example_lengths),

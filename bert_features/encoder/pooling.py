@@ -1,18 +1,18 @@
 """From the encoder's states to the wanted outputs; all of it inside the device step.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `K` selected layers, `D` width, `W` words of a
-row; W = S, as a row has at most S words; `M` texts of a packed row, MAX_PACKED_TEXTS. Everything is
-computed in float32 and cast at the end.
+row; W = S, as a row has at most S words; `M` texts of a packed row, MAX_PACKED_TEXTS; `U` units of
+a row: words, spans (S again), a text or M. Everything is computed in float32 and cast at the end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.packing import MAX_PACKED_TEXTS, SPAN_BOUNDS, TEXT_NUMBERS
-from bert_features.config.poolings import DenseModule, Module, pooling_parts
+from bert_features.config.packing import SPAN_BOUNDS, TEXT_NUMBERS
+from bert_features.config.poolings import DOUBLE_WIDTH, DenseModule, Module, pooling_parts
 from bert_features.encoder import kernels
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
@@ -47,17 +47,22 @@ def compute_outputs(
       weights: those of `DenseModule`, float32 by canonical name, if an output has one.
 
     Returns:
-      name -> [B, S, D] for tokens; [B, S, D] for words, where row b holds its words in order, then
-      zeros; [B, D] for the sequence, or [B, M, D] of packed rows. A sequence without a counted
-      token and a word without a piece are zero.
+      name -> [B, S, D] for tokens; [B, S, D] for words and spans, where row b holds its own in
+      order, then zeros; [B, D] for the sequence, or [B, M, D] of packed rows. A unit without a
+      counted token is zero.
     """
     states = EncoderOutputs.from_dict(encoded)
     results = {}
     for output in outputs:
         if output.pooling == "pooler":
             vectors = ops.cast(states.pooled_output, "float32")
+        elif output.level not in _UNITS:
+            vectors = _combine(states, output)
         else:
-            vectors = _POOLERS[output.level](_combine(states, output), batch, output, special_ids)
+            units = _UNITS[output.level](batch, output, special_ids)
+            vectors = _pool(_combine(states, output), units, output.pooling)
+            if output.is_sequence and TEXT_NUMBERS not in batch:
+                vectors = vectors[:, 0]
         results[output.name] = _finish(vectors, output, weights or {})
     return results
 
@@ -114,152 +119,154 @@ _COMBINERS: dict[str, Callable[[Sequence[Tensor], Sequence[float]], Tensor]] = {
 }
 
 
-# Tokens into words. The pieces of a word stand side by side in a row.
+# Tokens into units: words, spans, or the sequence.
 
 
-def _pool_words(
-    vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
-) -> Tensor:
-    del special_ids  # they belong to no word
-    pieces, counts = pieces_of_words(batch)
-    return _WORD_POOLERS[output.pooling](vectors, batch["word_indices"], pieces, counts[:, :, None])
+class _Units(NamedTuple):
+    """Which tokens of each row a unit has.
+
+    Attributes:
+      inside: float32 [B, U, S], 1 for the tokens of a unit.
+      numbers: int32 [B, S], the unit of each token, where the units of a row do not overlap; else
+        None. Tokens that `inside` leaves out may have any number.
+      bounds: int32 [B, U] each, the first token of a span and one past its last, or -1; else None.
+    """
+
+    inside: Tensor
+    numbers: Tensor | None = None
+    bounds: tuple[Tensor, Tensor] | None = None
 
 
-def pieces_of_words(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Whether token s is a piece of word w, float32 [B, S, W]; the number of pieces, [B, W]."""
+def tokens_of_words(batch: Mapping[str, Tensor]) -> Tensor:
+    """Whether word w has token s as a piece, float32 [B, W, S]."""
     indices = batch["word_indices"]
-    length = ops.shape(indices)[1]
-    pieces = ops.cast(indices[:, :, None] == ops.arange(length, dtype="int32"), "float32")
-    return pieces, ops.sum(pieces, axis=1)
+    words = ops.arange(ops.shape(indices)[1], dtype="int32")
+    return ops.cast(indices[:, None, :] == words[:, None], "float32")
 
 
-def _word_sum(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
+def _words(batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]) -> _Units:
+    del special_ids  # they belong to no word
+    return _Units(tokens_of_words(batch), numbers=batch["word_indices"])
+
+
+def _spans(batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]) -> _Units:
+    del special_ids  # they belong to no span
+    begins, ends = (batch[name] for name in SPAN_BOUNDS)
+    tokens = ops.arange(ops.shape(begins)[1], dtype="int32")
+    inside = ops.logical_and(tokens >= begins[:, :, None], tokens < ends[:, :, None])
+    return _Units(ops.cast(inside, "float32"), bounds=(begins, ends))
+
+
+def _texts(batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]) -> _Units:
+    """One for each row, or M for each packed one."""
+    counted = batch["input_mask"] > 0
+    if not output.special_tokens:
+        # Not by the attention mask: the other tokens still attend to [CLS] and [SEP].
+        for special in special_ids:
+            counted = ops.logical_and(counted, batch["input_word_ids"] != special)
+    counted, numbers = ops.expand_dims(counted, 1), batch.get(TEXT_NUMBERS)
+    if numbers is not None:
+        counted, numbers = ops.logical_and(counted, tokens_of_texts(numbers)), numbers - 1
+    return _Units(ops.cast(counted, "float32"), numbers=numbers)
+
+
+def _pool(vectors: Tensor, units: _Units, pooling: str) -> Tensor:
+    """The vectors of tokens, [B, S, D], as vectors of units, [B, U, D]."""
+    parts = [each for part in pooling_parts(pooling) for each in DOUBLE_WIDTH.get(part, (part,))]
+    pooled = [_UNIT_POOLERS[part](vectors, units) for part in parts]
+    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
+
+
+def _unit_sum(vectors: Tensor, inside: Tensor) -> Tensor:
+    if inside.shape[1] == 1:
+        return ops.sum(vectors * ops.transpose(inside, (0, 2, 1)), axis=1, keepdims=True)
     # A matrix product with ones and zeros: every device is fastest at those, and this one costs
     # little beside those of the encoder.
-    return ops.matmul(ops.transpose(pieces, (0, 2, 1)), vectors)
+    return ops.matmul(inside, vectors)
 
 
-def _word_mean(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
-    return _word_sum(vectors, indices, pieces, counts) / ops.maximum(counts, 1.0)
+def _count(inside: Tensor) -> Tensor:
+    return ops.maximum(ops.sum(inside, axis=-1, keepdims=True), 1.0)  # [B, U, 1]
 
 
-def _word_first(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
-    return _word_sum(vectors, indices, pieces * _at_edges(indices, 1), counts)
+def _first(vectors: Tensor, units: _Units) -> Tensor:
+    if units.bounds is not None:
+        return _tokens_at(vectors, units.bounds[0])
+    return _tokens_at(vectors, _places(units.inside, ops.argmax(units.inside, axis=-1)))
 
 
-def _word_last(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
-    return _word_sum(vectors, indices, pieces * _at_edges(indices, -1), counts)
+def _last(vectors: Tensor, units: _Units) -> Tensor:
+    if units.bounds is not None:
+        return _tokens_at(vectors, units.bounds[1] - 1)
+    behind = ops.argmax(ops.flip(units.inside, axis=-1), axis=-1)
+    return _tokens_at(vectors, _places(units.inside, ops.shape(units.inside)[-1] - 1 - behind))
 
 
-def _at_edges(indices: Tensor, step: int) -> Tensor:
-    """float32 [B, S, 1]: 1 where the token `step` before belongs to another word, else 0.
+def _places(inside: Tensor, places: Tensor) -> Tensor:
+    """The places of tokens of units, int32 [B, U]; -1 for units without tokens."""
+    return ops.where(ops.max(inside, axis=-1) > 0, ops.cast(places, "int32"), -1)
 
-    So the matrix product above takes one piece of each word. A gather would need an index for every
-    value of a row, and a TPU follows indices one by one.
+
+def _tokens_at(vectors: Tensor, places: Tensor) -> Tensor:
+    """The tokens at places int32 [B, U] of the rows, [B, U, D]; zeros for negative places.
+
+    Elsewhere than on a CPU it is the sum above: a TPU follows the indices of a gather one by one.
     """
-    beyond = ops.full_like(indices[:, :1], -1)
-    if step > 0:
-        neighbours = ops.concatenate([beyond, indices[:, :-1]], axis=1)
+    if chosen_forms().on_cpu:
+        batch, length, width = ops.shape(vectors)
+        flat = ops.arange(batch, dtype="int32")[:, None] * length + ops.maximum(places, 0)
+        taken = ops.take(ops.reshape(vectors, (-1, width)), flat, axis=0)
+        return ops.where(places[:, :, None] >= 0, taken, 0.0)
+    tokens = ops.arange(ops.shape(vectors)[1], dtype="int32")
+    return _unit_sum(vectors, ops.cast(places[:, :, None] == tokens, "float32"))
+
+
+def _max(vectors: Tensor, units: _Units) -> Tensor:
+    inside, numbers = units.inside, units.numbers
+    if units.bounds is not None:
+        return _max_of_spans(vectors, *units.bounds)
+    counted = ops.transpose(ops.max(inside, axis=1, keepdims=True), (0, 2, 1)) > 0
+    vectors = ops.where(counted, vectors, _LOWEST)
+    if numbers is None:
+        highest = ops.max(vectors, axis=1, keepdims=True)
+    elif chosen_forms().on_cpu or numbers.shape[1] is None:  # in an export
+        highest = _group_max(vectors, numbers)[:, : ops.shape(inside)[1]]
     else:
-        neighbours = ops.concatenate([indices[:, 1:], beyond], axis=1)
-    return ops.cast(indices != neighbours, "float32")[:, :, None]
+        return _last(_running_max(vectors, numbers), units)
+    return ops.where(ops.max(inside, axis=-1, keepdims=True) > 0, highest, 0.0)
 
 
-def _word_first_last(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
-    arguments = (vectors, indices, pieces, counts)
-    return ops.concatenate([_word_first(*arguments), _word_last(*arguments)], axis=-1)
-
-
-def _word_max(vectors: Tensor, indices: Tensor, pieces: Tensor, counts: Tensor) -> Tensor:
-    # In an export the length of rows is unknown.
-    if chosen_forms().on_cpu or indices.shape[1] is None:
-        return _group_max(vectors, indices, counts)
-    return _word_last(_running_max(vectors, indices), indices, pieces, counts)
-
-
-def _running_max(vectors: Tensor, indices: Tensor) -> Tensor:
+def _running_max(vectors: Tensor, numbers: Tensor) -> Tensor:
     """The largest value of a token's word or text up to that token, [B, S, D].
 
     It takes log2(S) steps, and each looks twice as far back (Hillis and Steele 1986, "Data parallel
     algorithms"). All steps are elementwise; a maximum by groups would be a scatter, a TPU's
     slowest operation.
     """
-    back, length = 1, indices.shape[1]
+    back, length = 1, numbers.shape[1]
     while back < length:
-        same_word = indices[:, back:, None] == indices[:, :-back, None]
-        earlier = ops.where(same_word, vectors[:, :-back], _LOWEST)
+        same_unit = numbers[:, back:, None] == numbers[:, :-back, None]
+        earlier = ops.where(same_unit, vectors[:, :-back], _LOWEST)
         later = ops.maximum(vectors[:, back:], earlier)
         vectors = ops.concatenate([vectors[:, :back], later], axis=1)
         back *= 2
     return vectors
 
 
-def _group_max(vectors: Tensor, indices: Tensor, counts: Tensor) -> Tensor:
-    """The largest value of each word, [B, W, D], in one pass, which is fastest on a CPU."""
+def _group_max(vectors: Tensor, numbers: Tensor) -> Tensor:
+    """The largest value of each unit, [B, S, D], in one pass, which is fastest on a CPU."""
     batch, length, width = ops.shape(vectors)
-    groups = ops.arange(batch, dtype="int32")[:, None] * length + indices
+    groups = ops.arange(batch, dtype="int32")[:, None] * length + numbers
     nowhere = batch * length
     highest = ops.segment_max(
         ops.reshape(vectors, (-1, width)),
-        ops.reshape(ops.where(indices >= 0, groups, nowhere), (-1,)),
+        ops.reshape(ops.where(numbers >= 0, groups, nowhere), (-1,)),
         num_segments=nowhere + 1,
     )
-    return ops.where(counts > 0, ops.reshape(highest[:-1], (batch, length, width)), 0.0)
+    return ops.reshape(highest[:-1], (batch, length, width))
 
 
-_WORD_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
-    "mean": _word_mean,
-    "first": _word_first,
-    "last": _word_last,
-    "first_last": _word_first_last,
-    "sum": _word_sum,
-    "max": _word_max,
-}
-
-
-# Tokens into spans, which may overlap. As of words, a product with ones and zeros, [B, S, S].
-
-
-def _pool_spans(
-    vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
-) -> Tensor:
-    del special_ids  # they belong to no span
-    begins, ends = (batch[name] for name in SPAN_BOUNDS)
-    return _SPAN_POOLERS[output.pooling](vectors, begins, ends)
-
-
-def _span_mean(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
-    tokens = ops.arange(ops.shape(begins)[1], dtype="int32")
-    inside = ops.logical_and(tokens >= begins[:, :, None], tokens < ends[:, :, None])
-    weights = ops.cast(inside, "float32")
-    return ops.matmul(weights, vectors) / ops.maximum(ops.sum(weights, -1, keepdims=True), 1.0)
-
-
-def _tokens_at(vectors: Tensor, places: Tensor) -> Tensor:
-    """The tokens at places int32 [B, K] of the rows, [B, K, D]; zeros where there is no token."""
-    if chosen_forms().on_cpu:  # no gather on TPUs, see `_at_edges`
-        batch, length, width = ops.shape(vectors)
-        flat = ops.arange(batch, dtype="int32")[:, None] * length + ops.maximum(places, 0)
-        taken = ops.take(ops.reshape(vectors, (-1, width)), flat, axis=0)
-        return ops.where(places[:, :, None] >= 0, taken, 0.0)
-    tokens = ops.arange(ops.shape(vectors)[1], dtype="int32")
-    return ops.matmul(ops.cast(places[:, :, None] == tokens, "float32"), vectors)
-
-
-def _span_first(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
-    return _tokens_at(vectors, begins)
-
-
-def _span_last(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
-    return _tokens_at(vectors, ends - 1)
-
-
-def _span_first_last(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
-    parts = [_tokens_at(vectors, places) for places in (begins, ends - 1)]
-    return ops.concatenate(parts, axis=-1)
-
-
-def _span_max(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+def _max_of_spans(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
     """The maximum of two runs of 1, 2, 4, … tokens, which overlap and cover the span."""
     lengths, reach, most = ends - begins, 1, vectors.shape[1] or _LONGEST_ROW
     highest = vectors  # of `reach` tokens from each on
@@ -275,110 +282,25 @@ def _span_max(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
         reach *= 2
 
 
-_SPAN_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "mean": _span_mean,
-    "max": _span_max,
-    "first": _span_first,
-    "last": _span_last,
-    "first_last": _span_first_last,
-}
+def _cls(vectors: Tensor, units: _Units) -> Tensor:
+    return vectors[:, :1] if units.numbers is None else _first(vectors, units)
 
 
-# Tokens into one vector of the sequence.
-
-
-def _pool_sequence(
-    vectors: Tensor, batch: Mapping[str, Tensor], output: OutputSpec, special_ids: Sequence[int]
-) -> Tensor:
-    counted = batch["input_mask"] > 0
-    if not output.special_tokens:
-        # Not by the attention mask: the other tokens still attend to [CLS] and [SEP].
-        for special in special_ids:
-            counted = ops.logical_and(counted, batch["input_word_ids"] != special)
-    numbers = batch.get(TEXT_NUMBERS)
-    if numbers is not None:
-        counted = ops.logical_and(ops.expand_dims(counted, 1), tokens_of_texts(numbers))
-    weights = ops.cast(counted, "float32")  # [B, S], or [B, M, S] of packed rows
-    pooled = [
-        _SEQUENCE_POOLERS[part](vectors, weights, numbers) for part in pooling_parts(output.pooling)
-    ]
-    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
-
-
-def _count(weights: Tensor) -> Tensor:
-    return ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)  # [B, 1] or [B, M, 1]
-
-
-def _sequence_sum(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    if numbers is None:
-        return ops.sum(vectors * ops.expand_dims(weights, 2), axis=1)
-    return ops.matmul(weights, vectors)  # see `_word_sum`
-
-
-def _sequence_mean(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    return _sequence_sum(vectors, weights, numbers) / _count(weights)
-
-
-def _sequence_max(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    if numbers is None:
-        highest = ops.max(ops.where(ops.expand_dims(weights, 2) > 0, vectors, _LOWEST), axis=1)
-    else:
-        vectors = ops.where(ops.max(weights, axis=1)[:, :, None] > 0, vectors, _LOWEST)
-        if chosen_forms().on_cpu or numbers.shape[1] is None:  # as in `_word_max`
-            highest_of_texts = _group_max(vectors, numbers - 1, ops.ones_like(vectors[:, :, :1]))
-            highest = ops.maximum(highest_of_texts[:, :MAX_PACKED_TEXTS], _LOWEST)
-        else:
-            highest = _sequence_last(_running_max(vectors, numbers), weights, numbers)
-    return highest * ops.max(weights, axis=-1, keepdims=True)
-
-
-def _sequence_first(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    first = ops.argmax(ops.cast(weights, "int32"), axis=-1)
-    return _sequence_at(vectors, weights, numbers, first)
-
-
-def _sequence_last(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    last = ops.shape(weights)[-1] - 1 - ops.argmax(ops.flip(weights, axis=-1), axis=-1)
-    return _sequence_at(vectors, weights, numbers, last)
-
-
-def _sequence_at(
-    vectors: Tensor, weights: Tensor, numbers: Tensor | None, positions: Tensor
-) -> Tensor:
-    """The token at int [B] or [B, M], zero if it is not counted; a sum is faster: `_at_edges`."""
-    tokens = ops.arange(ops.shape(weights)[-1], dtype="int32")
-    positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
-    there = ops.cast(tokens == positions, "float32")
-    return _sequence_sum(vectors, weights * there, numbers)
-
-
-def _sequence_cls(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    return vectors[:, 0] if numbers is None else _sequence_first(vectors, weights, numbers)
-
-
-def _sequence_mean_max(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
-    arguments = (vectors, weights, numbers)
-    return ops.concatenate([_sequence_mean(*arguments), _sequence_max(*arguments)], axis=-1)
-
-
-def _sequence_sqrt_len_mean(vectors: Tensor, weights: Tensor, numbers: Tensor | None) -> Tensor:
+_UNIT_POOLERS: dict[str, Callable[[Tensor, _Units], Tensor]] = {
+    "cls": _cls,
+    "first": _first,
+    "last": _last,
+    "max": _max,
+    "mean": lambda vectors, units: _unit_sum(vectors, units.inside) / _count(units.inside),
     # sentence-transformers' pooling_mode_mean_sqrt_len_tokens: between a sum and a mean.
-    return _sequence_sum(vectors, weights, numbers) / ops.sqrt(_count(weights))
-
-
-_SEQUENCE_POOLERS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
-    "cls": _sequence_cls,
-    "mean": _sequence_mean,
-    "max": _sequence_max,
-    "mean_max": _sequence_mean_max,
-    "first": _sequence_first,
-    "last": _sequence_last,
-    "sqrt_len_mean": _sequence_sqrt_len_mean,
+    "sqrt_len_mean": lambda vectors, units: (
+        _unit_sum(vectors, units.inside) / ops.sqrt(_count(units.inside))
+    ),
+    "sum": lambda vectors, units: _unit_sum(vectors, units.inside),
 }
 
-_POOLERS: dict[str, Callable[[Tensor, Mapping[str, Tensor], OutputSpec, Sequence[int]], Tensor]] = {
-    "token": lambda vectors, batch, output, special_ids: vectors,
-    "word": _pool_words,
-    "span": _pool_spans,
-    "sequence": _pool_sequence,
+_UNITS: dict[str, Callable[[Mapping[str, Tensor], OutputSpec, Sequence[int]], _Units]] = {
+    "word": _words,
+    "span": _spans,
+    "sequence": _texts,
 }

@@ -63,9 +63,7 @@ def heaviest(hidden: Tensor, table: Tensor, bias: Tensor, top_k: int, pooled: Po
                 return (ops.transpose(ops.sum(values, axis=1)),)
             return (ops.transpose(ops.max(logits, axis=1)),)
 
-        most = ops.maximum(MOST_LOGITS // (size * length), 1)
-        if isinstance(size, int) and isinstance(length, int):
-            most = max(MOST_LOGITS // (size * length), 1)
+        most = MOST_LOGITS // (size * length) + 1
         (weights,) = in_parts(of_pieces, most, table, ops.expand_dims(bias, -1))
         weights = ops.transpose(weights)
         # The activations rise, so that one after the maximum gives the same.

@@ -9,30 +9,27 @@ Shape legend: `N` examples of the pool, `R` their rows, `T` tokens that the rows
 `P` pairs of tokens or words of the examples.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from bert_features.batches.bucketing import Members
 from bert_features.batches.input_fn import Batch, Pool
 from bert_features.batches.row_plan import count_by_row, expand_ranges
-from bert_features.batches.word_tables import WordTable
-from bert_features.batches.words import word_strings
+from bert_features.batches.unit_tables import UnitTable
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
-from bert_features.config.output_specs import has_words
 from bert_features.config.packing import TARGET_IDS
-from bert_features.extraction.counts import CUT, SPAN_COUNTS, Counts, find_non_finite
+from bert_features.extraction.counts import CUT, UNIT_COUNTS, Counts, find_non_finite
 from bert_features.extraction.kinds import Placed, assembly_of
 from bert_features.extraction.memory import Memory
-from bert_features.extraction.spans import texts_of_spans
-from bert_features.formats.columns import text_array
-from bert_features.formats.records import SPANS, FeatureBatch, Rows, splits_of
+from bert_features.extraction.units import MIN_NORM, columns_of_units, vectors_of_units
+from bert_features.formats.records import FeatureBatch, Rows, splits_of
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
 
-_MIN_NORM = 1e-12
 # Examples of a batch that is written: enough to make a writer's cost per call small. Fewer are
 # enough once their features have 64 MiB; all likely pieces of a long text take 120 MB.
 _ROWS_PER_BATCH, _BYTES_PER_BATCH = 512, 64 << 20
@@ -63,19 +60,14 @@ class PoolResults:
         self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
         self._own = columns.get("own_ends", self._lengths) - self._own_starts
         self._places = np.cumsum(self._own) - self._own  # of each row among the T tokens
-        # Vectors that stand side by side in a row: the first one of each row, and their number.
-        self._runs = {"token": (self._own_starts, self._own)}
-        if pool.spans is not None:
-            self._runs["part"] = (np.zeros_like(self._lengths), pool.spans.row_parts)
         examples = columns["unique_ids"] - columns["unique_ids"][0]
         self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
         self._values: dict[str, np.ndarray] = {}
         self._missing = len(self._lengths)
-        if pool.words is not None:
-            self._sort_words(pool.words)
+        self._parts = {level: self._sorted_parts(table) for level, table in pool.units.items()}
         # Sides of the matrices of pairs: tokens, and words that have pieces, of each example.
         self._sizes = {"token_pair": self._lengths.astype(np.int64)}
-        if (table := pool.words) is not None:
+        if (table := pool.units.get("word")) is not None:
             self._sizes["word_pair"] = count_by_row(table.num_pieces > 0, table.row_splits)
         self._pair_splits = {level: splits_of(sizes**2) for level, sizes in self._sizes.items()}
 
@@ -100,10 +92,10 @@ class PoolResults:
             if level == "sequence":
                 vectors = self._array(output, values, len(self._lengths))
                 vectors[members.rows] = values[members.slots]
-            elif level in self._runs:
-                self._add_runs(members, values, output, *self._runs[level])
+            elif level == "token":
+                self._add_tokens(members, values, output)
             else:
-                self._add_words(members, values, output)
+                self._add_parts(members, values, output)
         self._missing -= len(members.rows)
 
     def _array(self, output: OutputSpec, values: np.ndarray, count: int) -> np.ndarray:
@@ -113,21 +105,14 @@ class PoolResults:
             self._values[output.name] = self._memory.empty((count, width), values.dtype)
         return self._values[output.name]
 
-    def _add_runs(
-        self,
-        members: Members,
-        flat: np.ndarray,
-        output: OutputSpec,
-        starts: np.ndarray,
-        counts: np.ndarray,
-    ) -> None:
-        array = self._array(output, flat, int(counts.sum()))
+    def _add_tokens(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
+        array = self._array(output, flat, int(self._own.sum()))
         rows = members.rows
-        own, ends = counts[rows], np.cumsum(counts)[rows]
         # A slice for each row is copied once, five times as fast as token by token through indices.
         # NumPy gives up the interpreter's lock for it, so that the writer continues meanwhile.
-        begins, places = members.places + starts[rows], ends - own
-        bounds = zip(begins.tolist(), places.tolist(), own.tolist(), strict=True)
+        begins = members.places + self._own_starts[rows]
+        columns = begins, self._places[rows], self._own[rows]
+        bounds = zip(*(column.tolist() for column in columns), strict=True)
         for begin, place, length in bounds:
             array[place : place + length] = flat[begin : begin + length]
 
@@ -140,39 +125,33 @@ class PoolResults:
             matrix = values[slot, :, :size, :size].transpose(1, 2, 0)
             pairs[end - size * size : end] = matrix.reshape(-1, output.width)
 
-    def _sort_words(self, table: WordTable) -> None:
-        """Sorts the words that have a vector by the row that it is taken from."""
-        example_of_word = np.repeat(np.arange(len(table.row_splits) - 1), np.diff(table.row_splits))
-        found = np.flatnonzero(table.windows >= 0)
-        row_of_word = self._first_rows[example_of_word[found]] + table.windows[found]
-        order = np.argsort(row_of_word, kind="stable")
-        self._words = found[order]
-        bounds = np.arange(len(self._lengths) + 1)
-        self._word_splits = np.searchsorted(row_of_word[order], bounds)
+    def _sorted_parts(self, table: UnitTable) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [O], the parts of words or spans by row; int64 [R + 1], where each row's begin."""
+        numbers = np.arange(len(table.row_splits) - 1)
+        example_of_unit = np.repeat(numbers, np.diff(table.row_splits))
+        row = self._first_rows[example_of_unit[table.part_units]] + table.part_windows
+        order = np.argsort(row, kind="stable")
+        return order, np.searchsorted(row[order], np.arange(len(self._lengths) + 1))
 
-    def _add_words(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        table = self._pool.words
-        assert table is not None  # the input_fn finds words for such outputs
-        if output.name not in self._values:  # words that are in no row have zeros
-            self._values[output.name] = np.zeros((len(table.windows), flat.shape[-1]), flat.dtype)
-        rows = members.rows
-        counts = np.diff(self._word_splits)[rows]
-        words = self._words[expand_ranges(self._word_splits[rows], counts)]
-        begins = np.repeat(members.places, counts)
-        self._values[output.name][words] = flat[begins + table.indices[words]]
+    def _add_parts(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
+        table, (order, splits) = self._pool.units[output.level], self._parts[output.level]
+        array = self._array(output, flat, len(table.part_units))
+        counts = np.diff(splits)[members.rows]
+        parts = order[expand_ranges(splits[members.rows], counts)]
+        array[parts] = flat[np.repeat(members.places, counts) + table.part_slots[parts]]
 
     def batch(self, unknown_id: int) -> FeatureBatch:
         """The examples of the pool, once all rows are here.
 
         Its tokens have their ids alone. Words are there if an output needs them.
         """
-        examples, table = self._pool.examples, self._pool.words
+        examples, tables = self._pool.examples, self._pool.units
         ids, splits = self._tokens()
         levels = {"token": Rows(splits, {"token_ids": ids})}
-        if has_words(self._outputs) and table is not None:
-            spans = {name: getattr(table, name.removeprefix("word_")) for name in SPANS}
-            texts = words_of(examples, spans, table.row_splits)
-            levels["word"] = Rows(table.row_splits, {"words": texts, **spans})
+        for level, table in tables.items():
+            if any(output.unit == level for output in self._outputs):
+                columns = columns_of_units(level, table, examples)
+                levels[level] = Rows(table.row_splits, columns)
         batch, counts = FeatureBatch(ids_of(examples), levels=levels), dict[str, np.ndarray]()
         for output in self._outputs:
             values = self._values[output.name]
@@ -182,8 +161,7 @@ class PoolResults:
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
             elif (finish := (assembly := assembly_of(output)).finish) is not None:
-                own, first, several = self.own_tokens(), self._first_rows, self._in_windows
-                placed = Placed(self._pool, values, own, splits, first, several)
+                placed = Placed(self._pool, values, self.own_tokens(), splits, self._first_rows)
                 made = finish(output, placed)
                 if output.max_units:
                     counts[CUT] = assembly.cut(output, placed)
@@ -191,6 +169,9 @@ class PoolResults:
                     levels.setdefault(output.level, made)
                     made = made.features[output.name]
                 values = made
+            elif output.level in tables:
+                joins = self._in_windows and LEVELS[output.level].is_text
+                values = vectors_of_units(output, tables[output.level], values, unfinished=joins)
             levels[output.level].features[output.name] = values
         return replace(batch, counts=self._counts(batch, ids == unknown_id) | counts)
 
@@ -213,9 +194,12 @@ class PoolResults:
 
     def _counts(self, batch: FeatureBatch, unknown: np.ndarray) -> dict[str, np.ndarray]:
         """The counts of each example, see `counts.COUNTS`; `unknown` is bool [T]."""
-        first, table = self._first_rows, self._pool.words
+        first = self._first_rows
         splits = batch.levels["token"].splits
-        none, spans = np.zeros(len(batch), np.int64), self._pool.spans
+        units = dict.fromkeys(chain(*UNIT_COUNTS.values()), np.zeros(len(batch), np.int64))
+        for level, table in self._pool.units.items():
+            counts = table.counts()
+            units |= {name: counts[own] for name, own in UNIT_COUNTS[level].items()}
         return {
             "tokens_kept": np.diff(splits) - self._specials()[first],
             "tokens_lost": self._pool.columns["tokens_lost"][first],
@@ -223,9 +207,7 @@ class PoolResults:
             "tokens_unknown": count_by_row(unknown, splits),
             "non_finite": self._non_finite(batch),
             "tokens": np.add.reduceat(self._lengths, first),
-            **dict.fromkeys(("words", "words_vanished", "words_lost", *SPAN_COUNTS), none),
-            **({} if table is None else table.counts()),
-            **({} if spans is None else spans.counts()),
+            **units,
         }
 
     def _non_finite(self, batch: FeatureBatch) -> np.ndarray:
@@ -252,7 +234,7 @@ class PoolResults:
             vectors[example] = np.average(rows[its], axis=0, weights=counted[its])
         if output.normalize:
             norms = np.sqrt(np.matmul(vectors[:, None, :], vectors[:, :, None])[:, :, 0])
-            vectors /= np.maximum(norms, np.float32(_MIN_NORM))
+            vectors /= np.maximum(norms, np.float32(MIN_NORM))
         with np.errstate(over="ignore"):  # what overflows is counted
             return vectors.astype(output.dtype, copy=False)
 
@@ -348,28 +330,3 @@ def ids_of(examples: Sequence[InputExample]) -> np.ndarray:
     """The ids of examples: [N], int64 or str (dtype object)."""
     ids = [example.unique_id for example in examples]
     return np.array(ids, np.int64 if set(map(type, ids)) == {int} else object)
-
-
-def words_of(
-    examples: Sequence[InputExample], spans: Mapping[str, np.ndarray], splits: np.ndarray
-) -> np.ndarray:
-    """The words of N examples, str [W] of dtype object.
-
-    `spans` are int32 [W] each, by the names of `SPANS`; `splits` int64 [N + 1], where the words of
-    each example begin.
-    """
-    words: list[str] = []
-    bounds = splits.tolist()
-    places = [spans[name] for name in ("word_starts", "word_ends", "word_type_ids")]
-    for i, example in enumerate(examples):
-        rows = slice(bounds[i], bounds[i + 1])
-        words += word_strings(example, *(values[rows] for values in places))
-    return text_array(words)
-
-
-# Level -> the columns of text of its units, which a cache does not hold: from N examples, the other
-# columns and the splits of the units, int64 [N + 1].
-UNIT_TEXTS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
-    "word": lambda *units: {"words": words_of(*units)},
-    "span": texts_of_spans,
-}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -55,8 +56,12 @@ CUT = "terms_cut"  # where an output has a most of units, those of each example 
 COUNTS = (*(field.name for field in fields(ExampleCounts) if field.name != "unique_id"), "tokens")
 
 
-# The ones of spans, which older caches do not have.
-SPAN_COUNTS = ("spans", "spans_blank", "spans_cut", "spans_lost")
+# Level -> names of the counts of its units, and what `UnitTable.counts` calls them.
+UNIT_COUNTS = {
+    "word": {"words": "all", "words_vanished": "blank", "words_lost": "lost"},
+    "span": {"spans": "all", "spans_blank": "blank", "spans_cut": "cut", "spans_lost": "lost"},
+}
+SPAN_COUNTS = UNIT_COUNTS["span"].keys()  # which older caches do not have
 
 
 def counts_by_example(batch: FeatureBatch) -> Iterator[ExampleCounts]:
@@ -174,8 +179,7 @@ class Counts:
         self.non_finite_examples += int(counts["non_finite"].sum())
         pieces = counts["tokens_kept"] + counts["tokens_lost"]
         self.empty_examples += len(pieces) - int(np.count_nonzero(pieces))
-        words = ("words", "words_vanished", "words_lost")
-        for name in ("tokens_kept", "tokens_unknown", *words, *SPAN_COUNTS):
+        for name in ("tokens_kept", "tokens_unknown", *chain(*UNIT_COUNTS.values())):
             setattr(self, name, getattr(self, name) + int(counts[name].sum()))
         if CUT in counts:
             self.terms_cut += int(counts[CUT].sum())

@@ -14,7 +14,6 @@ from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SCORED, TARGET_IDS
 from bert_features.config.poolings import LOOKUP
-from bert_features.extraction.spans import span_rows
 from bert_features.extraction.terms import cut_terms, terms_of_rows, terms_of_tokens
 from bert_features.formats.records import Rows, splits_of
 
@@ -24,11 +23,10 @@ class Placed(NamedTuple):
 
     Attributes:
       pool: the pool.
-      values: [T, D] of tokens, [R, D] of the sequence or [O, D] of parts of spans.
+      values: [T, D] of tokens or [R, D] of the sequence.
       tokens: int64 [T], the tokens that rows own, as places in the columns of the pool.
       splits: int64 [N + 1], where the tokens of each example begin and end among these.
       first_rows: int64 [N], the first row of each example.
-      in_windows: whether an example may have several rows.
     """
 
     pool: Pool
@@ -36,7 +34,6 @@ class Placed(NamedTuple):
     tokens: np.ndarray
     splits: np.ndarray
     first_rows: np.ndarray
-    in_windows: bool
 
 
 class Assembly(NamedTuple):
@@ -44,7 +41,7 @@ class Assembly(NamedTuple):
 
     Attributes:
       level: the level whose rows the device computes, if it is not the level of the output:
-        `token`, `sequence`, or `part`: the parts of spans.
+        `token` or `sequence`.
       finish: makes the output from values of that level: its values [U, D], or where they come with
         units of their own, the rows of its level, which have the values as a feature of its name.
       cut: the units of each example beyond the most that the output may have, int64 [N].
@@ -70,20 +67,12 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
 
     A word that truncation cut, or that has no pieces, has no surprisal: NaN.
     """
-    pool, table = placed.pool, placed.pool.words
-    assert table is not None  # the input_fn finds words for such outputs
+    pool, table = placed.pool, placed.pool.units["word"]
     words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
     is_piece = pool.columns[TARGET_IDS][placed.tokens] >= 0
     sums = np.bincount(words, -placed.values[is_piece, 0], minlength=len(table.num_pieces))
     sums[~table.whole] = np.nan
     return sums.astype(np.float32)[:, None]
-
-
-def _spans(output: OutputSpec, placed: Placed) -> Rows:
-    """Spans from their parts."""
-    pool = placed.pool
-    assert pool.spans is not None  # the input_fn finds spans for such outputs
-    return span_rows(output, pool.spans, placed.values, pool.examples, in_windows=placed.in_windows)
 
 
 def _scored(output: OutputSpec, placed: Placed) -> Rows:
@@ -98,12 +87,11 @@ def _scored(output: OutputSpec, placed: Placed) -> Rows:
 _AS_ITS_LEVEL = Assembly()
 # By kind and level, and where that matters the pooling.
 _KINDS: dict[tuple[str, ...], Assembly] = {
-    ("layers", "span"): Assembly("part", _spans),
     ("multi_vector", "vector"): Assembly("token", _scored),
     ("score", "word"): Assembly(
         "token",
         _surprisals,
-        counted=lambda pool: None if pool.words is None else pool.words.whole,
+        counted=lambda pool: pool.units["word"].whole,
     ),
     ("sparse", "term"): Assembly(
         "sequence",

@@ -21,9 +21,10 @@ import numpy as np
 from bert_features.batches.input_fn import Chunk, Pool, TextInputFn
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
-from bert_features.extraction.assembly import UNIT_TEXTS, ids_of
-from bert_features.extraction.counts import COUNTS, CUT, SPAN_COUNTS, Counts
+from bert_features.extraction.assembly import ids_of
+from bert_features.extraction.counts import COUNTS, CUT, SPAN_COUNTS, UNIT_COUNTS, Counts
 from bert_features.extraction.feature_store import Entry, FeatureStore
+from bert_features.extraction.units import texts_of_units
 from bert_features.formats.columns import convert_to_batch, levels_of, value_dtype
 from bert_features.formats.records import FeatureBatch, splits_of
 from bert_features.monitor.stages import StageClock
@@ -112,8 +113,8 @@ class Codec:
             shape = (-1,) if section.width is None else (-1, section.width)
             columns[section.name] = values.reshape(shape)
             starts = ends
-        for level in UNIT_TEXTS.keys() & self._levels:
-            columns |= UNIT_TEXTS[level](examples, columns, columns[LEVELS[level].splits])
+        for level in UNIT_COUNTS.keys() & self._levels:
+            columns |= texts_of_units(level, examples, columns, columns[LEVELS[level].splits])
         batch = convert_to_batch(columns, self._outputs)
         batch.counts.update(dict.fromkeys(COUNTS, np.zeros(len(entries), np.int64)))
         batch.counts.update({name: header[:, 2 + i] for i, name in enumerate(self._counts)})

@@ -26,33 +26,34 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
     column = source.input_format.conll_column or FORMATS[source.input_format.format].column
     tag_column = _tag_column(source)
+    wanted = [(column, "words", "conll_column")]
+    if tag_column is not None:
+        wanted.append((tag_column, "tags", "span_field"))
     for first, lines, comments in _sentences(source):
-        words, tags = [], []
-        for number, columns in lines:
-            for last, what, name in _columns_read(column, tag_column):
-                if len(columns) < last:
-                    raise source.error(
-                        InputError.naming(
-                            "there are {count} columns, but the {what} are in column {column}; set "
-                            f"{{{name}}} to another",
-                            count=len(columns),
-                            what=what,
-                            column=last,
-                        ),
-                        number,
-                    )
-            words.append(columns[column - 1])
-            tags.append(columns[tag_column - 1] if tag_column else "")
+        words, *tags = ([_value(source, line, *each) for line in lines] for each in wanted)
         if words:
             unique_id = ids.of(first, _own_id(source, first, comments))
-            spans = _spans(source, first, words, tags) if tag_column else None
+            spans = _spans(source, first, words, *tags) if tags else None
             yield InputExample.from_words(unique_id, words, spans=spans)
 
 
-def _columns_read(column: int, tag_column: int | None) -> list[tuple[int, str, str]]:
-    """The columns that are read: number, what is in it, and the setting that names it."""
-    tags = [] if tag_column is None else [(tag_column, "tags", "span_field")]
-    return [(column, "words", "conll_column"), *tags]
+def _value(
+    source: Source, line: tuple[int, list[str]], column: int, what: str, setting: str
+) -> str:
+    """A column of a line; `what` is in it, and `setting` names it."""
+    number, columns = line
+    if len(columns) < column:
+        raise source.error(
+            InputError.naming(
+                "there are {count} columns, but the {what} are in column {column}; set "
+                f"{{{setting}}} to another",
+                count=len(columns),
+                what=what,
+                column=column,
+            ),
+            number,
+        )
+    return columns[column - 1]
 
 
 def _tag_column(source: Source) -> int | None:

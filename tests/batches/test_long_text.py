@@ -9,7 +9,7 @@ import pytest
 
 from bert_features.batches.long_text import LongText, kept_lengths
 from bert_features.batches.rows import Layout
-from bert_features.batches.words import WordPieces
+from bert_features.batches.words import PieceRuns
 from bert_features.errors import ConfigError, InputError
 
 CLS, SEP = -101, -102
@@ -28,18 +28,21 @@ def ids_of(rows):
 
 
 def words_of(word_lengths, seed_text=0):
-    """One WordPieces of single texts with words of these lengths."""
+    """One PieceRuns of single texts with words of these lengths."""
     texts = np.repeat(2 * np.arange(len(word_lengths)), [len(w) for w in word_lengths])
     counts = np.concatenate([np.array(w, np.int64) for w in word_lengths])
     nothing = np.full(len(counts), -1, np.int32)
-    return WordPieces(texts, np.cumsum(counts) - counts, counts, nothing, nothing)
+    return PieceRuns(texts, np.cumsum(counts) - counts, counts, nothing, nothing)
 
 
 def tables_of(table):
-    """The table of each example."""
-    columns = fields(table)[1:]
+    """The table of each example, and by word the window and the number of its vector, or -1."""
+    columns = {f.name: getattr(table, f.name) for f in fields(table)[1:]}
+    for name in ("windows", "slots"):
+        columns[name] = np.full(len(table.starts), -1)
+        columns[name][table.part_units] = columns[f"part_{name}"]
     for start, stop in itertools.pairwise(table.row_splits.tolist()):
-        yield SimpleNamespace(**{c.name: getattr(table, c.name)[start:stop] for c in columns})
+        yield SimpleNamespace(**{name: values[start:stop] for name, values in columns.items()})
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_every_word_is_whole_in_a_window(seed):
                 assert table.windows[word] == -1
                 continue
             ids, indices = mine[table.windows[word]]
-            got = [i for i, w in zip(ids, indices, strict=True) if w == table.indices[word]]
+            got = [i for i, w in zip(ids, indices, strict=True) if w == table.slots[word]]
             assert got == pieces
 
 
@@ -173,7 +176,7 @@ def test_words_that_are_cut(policy, num_pieces):
     rows, table = lay_out(policy, 6, [(10, 0)], words=words_of([[2, 3, 2, 3]]))
     assert table.num_pieces.tolist() == num_pieces
     assert table.all_pieces.tolist() == [2, 3, 2, 3]
-    assert [w >= 0 for w in table.windows.tolist()] == [n > 0 for n in num_pieces]
+    assert table.part_units.tolist() == np.flatnonzero(num_pieces).tolist()
     numbers = [i for i in rows.word_indices.tolist() if i >= 0]
     assert numbers[0] == 0
     assert numbers == sorted(numbers)

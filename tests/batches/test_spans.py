@@ -1,15 +1,16 @@
 """Spans: their pieces, chunks, and the rows that own their tokens, against plain loops."""
 
 import re
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 import pytest
 
 from bert_features.batches.long_text import LongText
 from bert_features.batches.rows import Layout
-from bert_features.batches.spans import PiecePlaces, SpanTable, find_spans, place_spans
-from bert_features.batches.words import Units
+from bert_features.batches.spans import find_spans, place_spans
+from bert_features.batches.unit_tables import UnitTable
+from bert_features.batches.words import PiecePlaces, Units
 from bert_features.errors import InputError
 from bert_features.readers.input_example import InputExample, Span
 
@@ -32,7 +33,8 @@ def places_of(examples, size=3):
     starts, ends, begins = flat.T.astype(np.int32)
     per_text = np.zeros(2 * len(examples), int)
     per_text[np.array(units.per_text) == 1] = lengths
-    return PiecePlaces.of(units, lengths, starts, ends, begins.astype(bool)), per_text
+    texts = np.repeat(np.arange(len(per_text)), per_text)
+    return PiecePlaces(texts, starts, ends, begins.astype(bool)), per_text
 
 
 def random_examples(seed):
@@ -60,20 +62,24 @@ def test_each_token_of_a_span_is_in_one_part(policy):
         places, lengths = places_of(examples)
         values = np.arange(lengths.sum(), dtype=np.int32)  # so that an id says which piece it is
         rows, _ = layout.rows(values, lengths, None, str)
-        rows, table = place_spans(rows, find_spans(examples, places, None), str)
+        rows, table = place_spans(rows, find_spans(examples, places, None), lengths.sum(), str)
         tables.append(table)
         starts = np.cumsum(rows.lengths) - rows.lengths
-        parts = iter(zip(table.part_units, table.part_sizes, strict=True))
-        got = [[] for _ in table.begins]
+        example = np.searchsorted(table.row_splits, table.part_units, side="right") - 1
+        part_rows = np.searchsorted(rows.examples, example) + table.part_windows
+        parts = dict(zip(zip(part_rows, table.part_slots, strict=True), count(), strict=False))
+        got = [[] for _ in table.starts]
         for row, (start, length) in enumerate(zip(starts, rows.lengths, strict=True)):
-            for k in range(table.row_parts[row]):
+            number = np.count_nonzero(part_rows == row)
+            for k in range(number):
                 begin, end = rows.span_begins[start + k], rows.span_ends[start + k]
                 assert rows.own_starts[row] <= begin < end <= rows.own_ends[row]
-                unit, size = next(parts)
-                assert size == end - begin
+                part = parts[row, k]
+                unit = table.part_units[part]
+                assert table.part_sizes[part] == end - begin
                 got[unit] += [values_of := rows.values[start + begin : start + end].tolist()]
                 assert not {CLS, SEP} & {*values_of}
-            assert (rows.span_begins[start + table.row_parts[row] : start + length] == -1).all()
+            assert (rows.span_begins[start + number : start + length] == -1).all()
         kept = {*rows.values.tolist()}
         spans = [(2 * i + s.type_id, s) for i, e in enumerate(examples) for s in e.spans]
         for unit, (text, span) in enumerate(spans):
@@ -86,12 +92,12 @@ def test_each_token_of_a_span_is_in_one_part(policy):
             assert table.num_pieces[unit] == sum(map(len, got[unit]))
             crossing += len(got[unit]) > 1
     assert (crossing > 5) == (policy == "window")
-    joined = SpanTable.join(tables)
-    assert joined.part_units.max() < joined.row_splits[-1] == len(joined.begins)
-    for name in ("spans", "spans_blank", "spans_cut", "spans_lost"):
+    joined = UnitTable.join(tables)
+    assert joined.part_units.max() < joined.row_splits[-1] == len(joined.starts)
+    for name in ("all", "blank", "cut", "lost"):
         each = np.concatenate([table.counts()[name] for table in tables])
         np.testing.assert_array_equal(joined.counts()[name], each)
-    assert joined.counts()["spans_cut"].sum() > 0  # in windows of the shorter texts of pairs
+    assert joined.counts()["cut"].sum() > 0  # in windows of the shorter texts of pairs
 
 
 @pytest.mark.parametrize(
@@ -111,25 +117,21 @@ def test_chunks_end_at_words(text, size, shared, chunks):
     example = InputExample(0, f"pp {text}", text, prompt=3)
     places, _ = places_of([example])
     found = find_spans([example], places, (size, shared))
-    texts = [text[begin:end] for begin, end in zip(found.begins, found.ends, strict=True)]
+    texts = [text[begin:end] for begin, end in zip(found.starts, found.ends, strict=True)]
     assert texts == chunks * 2
     assert found.texts.tolist() == [0] * len(chunks) + [1] * len(chunks)
-    assert (np.diff(found.firsts) > 0).all()
+    assert (np.diff(found.first_pieces) > 0).all()
 
 
 def test_words_of_the_input_have_places_too():
     example = InputExample.from_words(0, ["ab", "", "cde"], ["f"], spans=(Span(4, 7), Span(0, 2)))
     units = Units.of([example], None)
-    starts, ends = np.array([0, 0, 0]), np.array([2, 3, 1])
-    places = PiecePlaces.of(units, np.array([1, 0, 1, 1]), starts, ends, np.ones(3, bool))
-    assert np.stack([places.texts, places.starts, places.ends]).T.tolist() == [
-        [0, 0, 2],
-        [0, 4, 7],
-        [1, 0, 1],
-    ]
+    assert units.begins.tolist() == [0, 3, 4, 0]
+    starts, ends = np.array([0, 4, 0]), np.array([2, 7, 1])
+    places = PiecePlaces(np.array([0, 0, 1]), starts, ends, np.ones(3, bool))
     found = find_spans([example], places, None)
-    assert found.firsts.tolist() == [1, 0]
-    assert found.lasts.tolist() == [2, 1]
+    assert found.first_pieces.tolist() == [1, 0]
+    assert found.num_pieces.tolist() == [1, 1]
 
 
 def test_what_is_refused():
@@ -138,6 +140,6 @@ def test_what_is_refused():
     layout = Layout(LongText(seq_length=8), cls_id=CLS, sep_id=SEP)
     rows, _ = layout.rows(np.zeros(2, np.int32), lengths, None, str)
     with pytest.raises(InputError, match="example 0 has 5 spans in a row of 4 tokens; allowed: at"):
-        place_spans(rows, find_spans([example], places, None), lambda i: f"example {i}")
+        place_spans(rows, find_spans([example], places, None), 2, lambda i: f"example {i}")
     with pytest.raises(InputError, match="example 'me' has no spans, which level 'span' needs"):
         find_spans([InputExample("me", "a b")], places, None)

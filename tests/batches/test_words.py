@@ -7,8 +7,8 @@ import pytest
 
 from bert_features.batches.long_text import LongText
 from bert_features.batches.rows import Layout
-from bert_features.batches.word_tables import WordTable
-from bert_features.batches.words import Units, find_words, locate_words
+from bert_features.batches.unit_tables import UnitTable
+from bert_features.batches.words import PiecePlaces, Units, find_words, locate_words
 from bert_features.readers.input_example import InputExample
 
 SPACED = InputExample(0, "this  is", "no")
@@ -41,12 +41,9 @@ def columns_of(words):
 
 def test_words_by_their_places():
     """Pieces `this`, ` is`, `no` of the first example, and `a`, `b`, `c` of the other."""
-    found = locate_words(
-        [SPACED, GIVEN],
-        lengths=np.array([2, 1, 3, 0]),
-        piece_starts=np.array([0, 5, 0, 0, 2, 4], np.int32),
-        piece_ends=np.array([4, 8, 2, 1, 3, 5], np.int32),
-    )
+    starts, ends = np.array([0, 5, 0, 0, 2, 4]), np.array([4, 8, 2, 1, 3, 5])
+    places = PiecePlaces(np.array([0, 0, 1, 2, 2, 2]), starts, ends, np.zeros(6, bool))
+    found = locate_words([SPACED, GIVEN], places)
     assert columns_of(found) == {
         "texts": [0, 0, 1, 2, 2],
         "first_pieces": [0, 1, 2, 3, 5],
@@ -62,14 +59,9 @@ def test_the_table_of_words_of_pairs(policy):
     examples = [InputExample(0, "a bb", "c"), InputExample(1, "d", "ee f")]
     units = Units.of(examples, "whitespace")
     unit_lengths = np.array([1, 2, 1, 1, 2, 1])
-    nothing = np.zeros(8, np.int32)
-    words = find_words(
-        units,
-        unit_lengths=unit_lengths,
-        begins_word=np.zeros(8, bool),
-        piece_starts=nothing,
-        piece_ends=nothing,
-    )
+    texts = np.array([0, 0, 0, 1, 2, 3, 3, 3])
+    nothing = np.zeros(8, int)
+    words = find_words(units, unit_lengths, PiecePlaces(texts, nothing, nothing, nothing > 0))
     length = 7 if policy == "window" else 6
     layout = Layout(LongText(policy, length), cls_id=2, sep_id=3)
     lengths = np.array([3, 1, 1, 3])
@@ -79,16 +71,22 @@ def test_the_table_of_words_of_pairs(policy):
     assert table.ends.tolist() == [1, 4, 1, 1, 2, 4]
     assert table.type_ids.tolist() == [0, 0, 1, 0, 1, 1]
     assert table.all_pieces.tolist() == unit_lengths.tolist()
-    assert table.indices.tolist() == [0, 1, 2, 0, 1, 2 if policy == "window" else 0]
     if policy == "truncate":
         assert table.num_pieces.tolist() == [1, 1, 1, 1, 2, 0]
-        assert table.windows.tolist() == [0, 0, 0, 0, 0, -1]
+        assert table.part_units.tolist() == [0, 1, 2, 3, 4]
+        assert table.part_slots.tolist() == [0, 1, 2, 0, 1]
         assert table.whole.tolist() == [True, False, True, True, True, False]
     else:
         assert table.num_pieces.tolist() == unit_lengths.tolist()
-        assert table.windows.tolist() == [0] * 6
-    joined = WordTable.join([table, table])
+        assert table.part_units.tolist() == [0, 1, 2, 3, 4, 5]
+        assert table.part_slots.tolist() == [0, 1, 2, 0, 1, 2]
+    assert not table.part_windows.any()
+    joined = UnitTable.join([table, table])
+    parts = table.part_units
+    assert joined.part_units.tolist() == [*parts, *(parts + 6)]
     assert joined.row_splits.tolist() == [0, 3, 6, 9, 12]
     for field in fields(table)[1:]:
+        if field.name == "part_units":
+            continue
         column = getattr(table, field.name).tolist()
         assert getattr(joined, field.name).tolist() == column * 2

@@ -148,6 +148,7 @@ def test_the_command_prints_json(toy, text):
     assert printed["output_bytes"] == printed["tokens"] * 8 * 4
     assert printed["outputs"] == [
         {"name": "layer_output_0", "level": "token", "width": 8, "dtype": "float32"}
+        | {"bytes": printed["output_bytes"]}
     ]
     assert [bucket["length"] for bucket in printed["buckets"]] == [8, 16, 20]
     assert sum(bucket["rows"] for bucket in printed["buckets"]) == len(TEXTS)

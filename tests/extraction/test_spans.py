@@ -63,6 +63,8 @@ def tokens_of(record, span):
         ("bert", OUTPUTS, {"long_text": "window", "max_seq_length": 12, "packing": True}),
         # Two [SEP]s between the texts, no token types, no outputs that take long to trace.
         ("roberta", OUTPUTS[:2], {"long_text": "window", "max_seq_length": 14, "stride": 4}),
+        # Local attention, and rotary positions of packed rows.
+        ("modernbert", OUTPUTS[:2], {"long_text": "window", "max_seq_length": 14, "packing": True}),
     ],
 )
 def test_a_span_is_the_pooled_vectors_of_its_tokens(family, outputs, settings, tmp_path):

@@ -118,8 +118,14 @@ def test_of_several_windows_a_term_has_its_largest_weight():
 
 def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
     folder = sparse_encoder.write("inference_free", tmp_path / "model")
-    outputs = [{**OUTPUT, "name": "sparse"}, {"name": "mean", "level": "sequence", "layers": [-1]}]
-    config = ExtractConfig.of({"checkpoint": str(folder), "outputs": outputs})
+    last = {"layers": [-1]}
+    outputs = [
+        {**OUTPUT, "name": "sparse"},
+        {**last, "name": "mean", "level": "sequence", "special_tokens": False},
+        {**last, "name": "span", "level": "span"},
+    ]
+    settings = {"checkpoint": str(folder), "outputs": outputs, "spans": "99"}
+    config = ExtractConfig.of(settings)
     texts = [text for text in TEXTS if text] + [TEXTS[0]]
     (source := tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
     wanted = VECTORS["inference_free"][[0, 2, 3, 4, 5, 0]]
@@ -133,13 +139,19 @@ def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(file[2:4].sparse().toarray(), found[2:4])
             np.testing.assert_allclose(sparse_encoder.dense(list(file), V), found, atol=1e-6)
+            for record in file:  # one span, the whole text
+                wanted_mean = record.features["mean"][None]
+                np.testing.assert_allclose(record.features["span"], wanted_mean, atol=1e-5)
             terms = file[0].units["term"]["terms"]
             assert terms[0] == extractor.pieces[wanted[0].argmax()]
             with pytest.raises(OutputError, match="mean has kind 'layers'; allowed: kind 'sparse'"):
                 file.sparse("mean")
 
-    assert plan(config, source).output_bytes("npz") == 6 * (V * (4 + 4) + 16 * 4)
-    cached = ExtractConfig(checkpoint=str(folder), outputs=outputs, cache=str(tmp_path / "cache"))
+    planned = plan(config, source)
+    sizes = [planned.output_bytes("npz", name) for name in ("sparse", "mean", "span")]
+    assert sizes == [6 * V * (4 + 4), 6 * 16 * 4, 6 * 16 * 4]
+    assert planned.output_bytes("npz") == sum(sizes)
+    cached = ExtractConfig.of({**settings, "cache": str(tmp_path / "cache")})
     for name in ("first.npz", "second.npz"):
         extract(cached, source, tmp_path / name)
     same = [(tmp_path / name).read_bytes() for name in ("out.npz", "first.npz", "second.npz")]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from bert_features.config.features import OutputSpec
-from bert_features.encoder.pooling import pieces_of_words
+from bert_features.encoder.pooling import tokens_of_words
 from bert_features.encoder.types import Tensor
 
 
@@ -31,11 +31,11 @@ def show_attention(weights: Tensor, batch: Mapping[str, Tensor], output: OutputS
     if output.heads == ("mean",):
         weights = ops.mean(weights, axis=1, keepdims=True)
     if output.unit == "word":
-        pieces, counts = pieces_of_words(batch)
-        weights = ops.matmul(weights, ops.expand_dims(pieces, 1))
+        pieces = ops.expand_dims(tokens_of_words(batch), 1)
+        weights = ops.matmul(weights, ops.transpose(pieces, (0, 1, 3, 2)))
         if output.is_paired:
-            shares = ops.transpose(pieces / ops.maximum(counts, 1.0)[:, None], (0, 2, 1))
-            weights = ops.matmul(ops.expand_dims(shares, 1), weights)
+            counts = ops.sum(pieces, axis=-1, keepdims=True)
+            weights = ops.matmul(pieces / ops.maximum(counts, 1.0), weights)
     if output.heads == ("max",):
         weights = ops.max(weights, axis=1, keepdims=True)
     if not output.is_paired:
