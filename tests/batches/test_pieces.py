@@ -81,6 +81,7 @@ def test_pieces_are_counted_without_places(tokenizer):
         assert pieces.tokens == [6, 2, 4]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([*TOY_VOCAB[5:18], "é", "  ", "漢", "?!"]), max_size=12))
 def test_the_text_at_an_offset_is_the_piece(tokenizer, parts):

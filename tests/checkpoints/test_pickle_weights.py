@@ -255,6 +255,7 @@ def is_refused(path, content):
     return False
 
 
+@pytest.mark.slow
 def test_crafted_pickles_run_nothing(tmp_path):
     """Several hundred, each in both layouts: one line each, and the canary is not there."""
     canary, path = tmp_path / "canary", tmp_path / "pytorch_model.bin"
@@ -334,6 +335,7 @@ def test_crafted_files(tmp_path):
         assert is_refused(tmp_path / "pytorch_model.bin", content), what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [torch.zipped, torch.older])
 def test_damaged_files(tmp_path, write):
     """A file that was cut is refused; one with a changed byte is too, or holds no more."""

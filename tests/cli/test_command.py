@@ -19,6 +19,7 @@ from tests.toy import TOY, random_weights
 FRAMEWORKS = {"tensorflow", "jax", "keras"}
 
 
+@pytest.mark.slow
 def test_help_loads_no_heavy_package_and_reading_no_framework(tmp_path):
     feature = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
     batch = FeatureBatch(np.arange(2), {"text": np.zeros((2, 4), np.float32)})

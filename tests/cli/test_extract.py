@@ -131,6 +131,7 @@ def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
     assert run("extract", tmp_path / "in.txt", "-o", out / "o.jsonl", *options).exit_code == 1
 
 
+@pytest.mark.slow
 def test_golden_values_through_the_command_line(data, minilm_dir, out):
     """From standard input, with the gelu of Hugging Face; tests/extraction has the other one."""
     cases = json.loads((data / "minilm_golden.json").read_text())["cases"]
@@ -153,6 +154,7 @@ def uncased_model(minilm_dir, tmp_path):
     return write_directory(tmp_path / "uncased_toy", config, vocab, random_weights(config))
 
 
+@pytest.mark.slow
 def test_no_line_of_the_declaration_is_lost(data_file, read_lines, uncased_model, out):
     lines = read_lines("udhr_300.txt")
     options = ["--checkpoint", uncased_model, "--layers=-1", "--max-seq-length", "64"]

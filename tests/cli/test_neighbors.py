@@ -74,6 +74,7 @@ def write_rows(path, rows):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["a file", "a folder"])
 def test_the_texts_of_another_input_are_refused(features, toy, tmp_path, caplog, place):
     source = features

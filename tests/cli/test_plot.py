@@ -32,6 +32,7 @@ def plot(toy, csv, kind, *options):
     return run("plot", kind, *arguments, "--checkpoint", toy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "suffix"),
     [
@@ -51,6 +52,7 @@ def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
     assert list(out.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
     result = plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
     line, _, head, *rows, _, sentence = result.stdout.splitlines()

@@ -130,6 +130,7 @@ def wrong_values(kind, name):
     return ANYTHING.filter(lambda value: not is_allowed(allowed, value)) | almost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), FIELDS, ids=lambda each: getattr(each, "__name__", each))
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(data=st.data())

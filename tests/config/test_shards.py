@@ -32,6 +32,7 @@ def test_names_of_files(path, expected):
     assert str(Shard().path(path)) == path
 
 
+@pytest.mark.slow
 def test_shares_of_a_file(toy, tmp_path):
     texts = tmp_path / "in.txt"
     texts.write_text("".join(f"{'a ' * (i % 7)}b\n" for i in range(11)))

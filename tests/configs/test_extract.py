@@ -43,6 +43,7 @@ def test_the_folder_is_the_packages_and_has_these_files():
     assert f"comes with the package: {', '.join(preset_names())}." in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", preset_names())
 def test_the_commands_write_what_the_comment_promises(name, tmp_path, monkeypatch):
     comment, _, settings = (PRESETS / f"{name}.toml").read_text().partition("\n\n")

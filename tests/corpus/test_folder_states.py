@@ -287,6 +287,7 @@ def _contents(run):
     return tuple((path.rpartition("/")[2], content) for path, content, _ in run)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_what_may_happen_to_a_folder(config, tmp_path, monkeypatch):
     monkeypatch.setattr(quick_model, "STEP_SECONDS", 0)

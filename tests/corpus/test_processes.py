@@ -95,6 +95,7 @@ def test_a_process_that_cannot_begin_says_why(toy, many, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, many, whole, tmp_path):
     out = tmp_path / "out"
@@ -115,6 +116,7 @@ def test_a_killed_process_ends_the_run_and_it_can_go_on(toy, many, whole, tmp_pa
     assert not list(out.glob(".part*"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_process_that_is_killed_while_it_loads_ends_the_run(toy, many, tmp_path):
     def kill():
@@ -185,6 +187,7 @@ def cpu_ticks(process):
     return int(fields[11]) + int(fields[12])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, many, whole, tmp_path, ending):
@@ -213,6 +216,7 @@ def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, many, whole, t
     assert not list(out.glob(".part*"))
 
 
+@pytest.mark.slow
 def test_a_program_needs_no_guard(toy, many, whole, tmp_path):
     """The processes do not run the program again."""
     program = tmp_path / "program.py"

@@ -43,6 +43,7 @@ def local_content(config, texts, tmp_path):
     return shards_of(tmp_path / "computed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["jsonl"])  # it has sidecars; other tests write Parquet
 def test_a_folder_on_s3_has_the_bytes_of_a_local_one(config, texts, tmp_path, s3, format):
     address = f"{s3.bucket}/run/"
@@ -121,6 +122,7 @@ def test_a_damaged_copy_is_named_by_its_address(config, texts, s3):
     assert store.read(name) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", [BREAK, BUSY, DENIED])
 def test_a_run_ends_when_a_shard_cannot_be_uploaded_and_can_go_on(
     config, texts, tmp_path, s3, failure
@@ -148,6 +150,7 @@ def test_repair_computes_nothing_while_the_server_does_not_answer(config, texts,
     assert "PUT" not in {method for method, path in s3.requests}
 
 
+@pytest.mark.slow
 def test_a_server_that_is_busy_now_and_then_does_no_harm(config, texts, tmp_path, s3):
     numbers = iter(range(10_000))
     s3.fail = lambda method, path: BUSY if next(numbers) % 9 == 2 else None
@@ -204,6 +207,7 @@ def test_inputs_and_output_on_s3(config, texts, s3):
     assert read_status(f"{s3.bucket}/run").changed_inputs == (f"{s3.bucket}/in/b.txt",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [0, 7])
 def test_two_runs_at_once_write_what_one_writes(config, texts, tmp_path, s3, begun):
     """The second begins and ends while the first has computed some examples."""
@@ -256,6 +260,7 @@ def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
         assert (len(folder), len(folder.features)) == (EXAMPLES, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_killed_run_is_gone_on_with(many, whole, tmp_path, s3, toy, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the process that is killed
@@ -274,12 +279,14 @@ def test_a_killed_run_is_gone_on_with(many, whole, tmp_path, s3, toy, monkeypatc
     assert content_of(address) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_two_processes_write_to_s3(many, whole, s3, toy):
     extract(config_of(toy), many, f"{s3.bucket}/run/", processes=2)
     assert content_of(f"{s3.bucket}/run") == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["parquet", "jsonl"])
 def test_requests_for_each_shard(config, texts, s3, format):
     """The figures of docs/corpora.md."""

@@ -110,6 +110,7 @@ def program(folder, monkeypatch) -> dict[str, object]:
     return variables
 
 
+@pytest.mark.slow
 def test_every_name_of_a_program_runs(program):
     section = SECTIONS["extract_features.py"]
     outside, inside = (
@@ -133,6 +134,7 @@ def run_rows(table: str, variables: dict[str, object], *, in_graph: bool = False
     return len(calls)
 
 
+@pytest.mark.slow
 def test_the_program_gives_the_official_vectors(program, oracle):
     """The `model_fn` of the page, on its two texts."""
     pair, single = program["estimator"].predict(program["input_fn"])

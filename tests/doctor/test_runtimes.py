@@ -98,6 +98,7 @@ def test_the_cause_of_a_failure_is_fixed_first():
     assert verdict(finding) == ("broken", "fix libtpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     ["import time; time.sleep(600)", "import subprocess; subprocess.run(['sleep', '600'])"],

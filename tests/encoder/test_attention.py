@@ -52,6 +52,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "device", "form"), CASES)
 def test_attention_is_transformers_own(name, device, form):
     layers = range(families.checkpoint(name).config.num_hidden_layers)

@@ -76,6 +76,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "form", "precision", "outputs"), STEPS)
 def test_every_output_of_packed_rows(device, form, precision, outputs):
     """Of ModernBERT. The other families pool as BERT does, see test_packing."""
@@ -159,6 +160,7 @@ def test_dropout_of_attention_along_the_band():
     assert all(np.isfinite(each).all() and np.any(each) for each in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", families.NAMES)
 def test_blocks_that_layers_share_are_one_set_of_variables(name):
     config = families.checkpoint(name).config

@@ -132,6 +132,7 @@ def fixed_weights(monkeypatch):
     monkeypatch.setattr(runtime, "bfloat16_products", lambda: "onednn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_layer_with_fixed_weights(two_blocks, batch_of, fixed_weights, precision):
     """Twice, because the second run takes the weights that the first arranged."""
@@ -241,6 +242,7 @@ def test_the_slowdown_is_that_of_the_products_of_a_step(fixed_weights, monkeypat
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lengths", "padded", "narrow"),
     [

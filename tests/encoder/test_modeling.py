@@ -50,12 +50,14 @@ def test_toy_encoder(hidden_act, one_hot):
     )
 
 
+@pytest.mark.slow
 def test_random_weights_at_the_width_of_bert_base():
     config = BertConfig(vocab_size=1000, num_hidden_layers=2)
     weights = random_weights(config, scale=0.04)
     assert_states_equal_reference(config, weights, random_batch(config, [24, 9], 24))
 
 
+@pytest.mark.slow
 def test_minilm(minilm_dir):
     """With the erf form of GELU; test_official_layers has the other."""
     checkpoint = find_checkpoint(minilm_dir)
@@ -99,6 +101,7 @@ def test_padding_does_not_matter():
     np.testing.assert_allclose(a[real], b[:, :6][real], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_the_direction(minilm_dir):
     checkpoint = find_checkpoint(minilm_dir)
     weights = read_weights(checkpoint)

@@ -75,6 +75,7 @@ def traced(form, outputs, precision="float32"):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["cpu", "gpu"])
 def test_every_output_is_that_of_the_text_alone(form):
     """In rows made by hand and random ones; the forms for TPUs are in test_pallas_attention."""
@@ -88,6 +89,7 @@ def test_every_output_is_that_of_the_text_alone(form):
 IN_BFLOAT16 = {"cpu", "head by head", "gpu", "fixed weights"} & FORMS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "precision"),
     [*((form, "float32") for form in FORMS), *((form, "bfloat16") for form in sorted(IN_BFLOAT16))],

@@ -166,6 +166,7 @@ def test_dtypes_round_once_at_the_end(encoded, batch, dtype):
     np.testing.assert_array_equal(values, wide.astype(values.dtype))
 
 
+@pytest.mark.slow
 def test_words_of_rows_of_unknown_length(encoded, batch):
     """As in an export."""
     specs = plan_outputs(

@@ -31,6 +31,7 @@ def want(name, pooling):
     return sparse_encoder.pooled(logits, mask, pooling)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pooling", "most", "options", "atol"),
     [

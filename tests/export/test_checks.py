@@ -13,6 +13,7 @@ MEAN = {"name": "mean", "level": "sequence", "layers": [-1], "special_tokens": F
 LAST = {"name": "last", "layers": [-1]}
 
 
+@pytest.mark.slow
 def test_ids_without_a_vocabulary_and_a_pooler(no_pooler, tmp_path, batch, caplog):
     pooled = {"level": "sequence", "pooling": "pooler"}
     with pytest.raises(CheckpointError, match="has no pooler"):

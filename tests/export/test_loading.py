@@ -8,6 +8,8 @@ from bert_features import export_savedmodel, load_export
 from bert_features.errors import ConfigError, InputError, OutputError
 from tests.toy import TOY_VOCAB
 
+pytestmark = pytest.mark.slow
+
 
 def test_load_export_of_text(toy, toy_text):
     export = load_export(toy_text)
@@ -60,7 +62,6 @@ def test_what_the_reader_refuses(toy_text, toy_ids, tmp_path):
         load_export(tmp_path / "plain")
 
 
-@pytest.mark.slow
 def test_outputs_of_a_fixed_length(toy, tmp_path):
     tokens = {"name": "tokens", "layers": [0]}
     last = {**tokens, "name": "sep", "level": "sequence", "pooling": "last"}

@@ -50,6 +50,7 @@ def test_text_input_layer(expected):
         np.testing.assert_array_equal(value, expected[f"in_{name}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", ["text"], indirect=True)
 def test_export_of_text(export, expected):
     result = load_export(export)(expected["texts"].tolist())

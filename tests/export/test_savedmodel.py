@@ -119,6 +119,7 @@ def test_modernbert_in_a_fresh_process(modernbert, served):
     np.testing.assert_allclose(got[real], want[real], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_auto_pooling_and_length_are_those_of_the_folder(tmp_path, weights):
     folder = write_directory(tmp_path / "uncased_toy", TOY, TOY_VOCAB, weights)
     # The tokenizer lower-cases already.
@@ -148,6 +149,7 @@ def test_export_reads_back_as_the_same_checkpoint(request, weights, export, hidd
     assert b"/tmp" not in (export / "saved_model.pb").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_what_was_there(toy, toy_text, tmp_path, monkeypatch):
     shutil.copytree(toy_text, tmp_path / "v3")
     (tmp_path / "current").symlink_to("v3")

@@ -58,6 +58,7 @@ def test_hub_interface(encoder, weights):
     assert vocab.split() == TOY_VOCAB
 
 
+@pytest.mark.slow
 def test_training_drops_out_and_gradients_reach_every_variable(encoder, batch):
     inputs = constants(batch)
     plain = encoder(inputs)["sequence_output"]
@@ -95,6 +96,7 @@ def test_rows_that_are_too_long_are_refused(encoder):
         encoder.signatures["serving_default"](**inputs)
 
 
+@pytest.mark.slow
 def test_hub_keras_layer_takes_texts(hub, toy_text):
     layer = hub.KerasLayer(str(toy_text))
     assert layer(tf.constant(["the a b", "no"]))["mean"].shape == (2, 8)

@@ -28,6 +28,7 @@ TOKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_every_output(toy, batch, weights, tmp_path):
     export = export_savedmodel(

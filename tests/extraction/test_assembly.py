@@ -102,6 +102,7 @@ def rows_by_example(computed):
     return [[rows[e][w] for w in range(len(rows[e]))] for e in range(len(rows))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["truncate", "window"])
 @pytest.mark.parametrize("count", [1, 40, 600])  # a batch of features has 512
 def test_every_value_is_at_its_place(tokenizer, policy, count):

@@ -107,6 +107,7 @@ def test_texts_in_memory(toy):
     assert_attention(FeatureExtractor(make_config(toy, uniform_batches=True))(TEXTS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_every_format_and_its_plan(toy, tmp_path, file_format):
     config = make_config(toy, format=file_format)
@@ -198,6 +199,7 @@ def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeyp
     assert ready.pool_tokens == (1 << 20) // size
 
 
+@pytest.mark.slow
 def test_the_command_line_and_neighbors(toy, tmp_path):
     source, target = write_texts(tmp_path / "in.txt"), tmp_path / "out.arrow"
     options = ("--checkpoint", toy, "--uncased", "--kind=attention", "--layers=-1")

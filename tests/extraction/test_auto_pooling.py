@@ -306,6 +306,7 @@ def test_the_vectors_are_those_that_sentence_transformers_computed(data, minilm_
             np.testing.assert_allclose(extractor.encode(texts), golden[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_gives_the_vectors_that_it_was_trained_for(data, minilm_dir):
     with np.load(data / GOLDEN) as golden:
         extractor = FeatureExtractor.from_checkpoint("minilm", level="sequence", pooling="auto")

@@ -64,6 +64,7 @@ def test_texts_in_memory_are_warned_of_too(toy, caplog):
     assert [m for m in caplog.messages if "[UNK]" in m]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "output"),
     [

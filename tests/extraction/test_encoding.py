@@ -48,6 +48,7 @@ def test_a_sequence_output_is_one_array(extractor, records):
     np.testing.assert_array_equal(extractor.encode(iter(TEXTS), "sequence"), wanted)
 
 
+@pytest.mark.slow
 def test_vectors_are_copied_as_they_come(extractor):
     alive = []
 
@@ -91,6 +92,7 @@ def test_tokens_and_words_are_padded_or_ragged(extractor, records, output):
     assert padded.values.dtype == ragged.values.dtype == wanted[0].dtype
 
 
+@pytest.mark.slow
 def test_a_single_text_gives_its_own_array(extractor):
     (record,) = extractor(["is this jacksonville ?"])
     for text in ("is this jacksonville ?", InputExample("x", "is this jacksonville ?")):

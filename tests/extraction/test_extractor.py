@@ -43,6 +43,7 @@ def texts_of_many_lengths(count):
     return [" ".join(words[(i + j) % 6] for j in range(i * 7 % 23)) for i in range(count)]
 
 
+@pytest.mark.slow
 def test_golden_last_layer_with_the_tanh_gelu(data, minilm_dir):
     golden = json.loads((data / "minilm_golden.json").read_text())["cases"]
     case = next(c for c in golden if c["hidden_act"] == "gelu_tanh")
@@ -56,6 +57,7 @@ def test_golden_last_layer_with_the_tanh_gelu(data, minilm_dir):
     )
 
 
+@pytest.mark.slow
 def test_every_layer_of_minilm_equals_the_reference(states):
     checkpoint = find_checkpoint("minilm")
     encoder = NumpyEncoder(checkpoint.config, read_weights(checkpoint))
@@ -79,6 +81,7 @@ def test_the_three_banks_of_the_tutorials(states):
     assert cosine(vault, robber) > max(cosine(vault, river), cosine(robber, river)) + 0.05
 
 
+@pytest.mark.slow
 def test_get_features_keeps_every_token_its_own_vector(minilm_dir):
     (pairs, other) = get_features([BANK, "bank"], batch_size=8)
     assert [token for token, _ in pairs[:3]] == ["[CLS]", "after", "stealing"]
@@ -106,6 +109,7 @@ def test_get_features_refuses(minilm_dir, arguments, error, message):
         get_features(["a"], **arguments)
 
 
+@pytest.mark.slow
 def test_get_features_of_words(minilm_dir):
     (pairs,) = get_features(["the embeddings"], level="word", batch_size=8)
     assert [word for word, _ in pairs] == ["the", "embeddings"]

@@ -55,6 +55,7 @@ def test_positions_that_are_computed_in_parts(monkeypatch):
     assert_golden(make()(TEXTS))
 
 
+@pytest.mark.slow
 def test_mask_is_a_token_only_beside_such_an_output():
     outputs = [OUTPUT, {"name": "words", "level": "word", "layers": [-1]}]
     (record,) = make(outputs=outputs)(["jack[MASK] is[MASK]"])
@@ -193,6 +194,7 @@ def log_probs(folder, ids):
     return log_probabilities(states[-1][0], weights, found.config)
 
 
+@pytest.mark.slow
 def test_heads_with_byte_level_bpe(byte_level):
     """Blanks before a mask belong to it, as `tokenizers` has them."""
     folder, tokenizer, mask = byte_level

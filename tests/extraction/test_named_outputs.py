@@ -38,6 +38,7 @@ def close(got, wanted):
     np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_many_outputs_from_one_pass(toy):
     outputs = [
         {"name": "tokens", "layers": [-1, "embeddings"], "combine": "concat"},

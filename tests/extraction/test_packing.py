@@ -67,6 +67,7 @@ def alone(record):
     return packed.Text(0, 0, 0, np.array(record.token_ids), types, words)
 
 
+@pytest.mark.slow
 def test_every_output_is_that_of_a_float64_encoder(checkpoint):
     examples = examples_of(0, longest=200)
     extractor = extractor_of(checkpoint, OUTPUTS, packing=True)
@@ -82,6 +83,7 @@ def test_every_output_is_that_of_a_float64_encoder(checkpoint):
             np.testing.assert_allclose(got, want, rtol=0, atol=5e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"long_text": "window", "max_seq_length": 40}], ids=str)
 def test_rows_that_are_shared_give_what_rows_of_their_own_give(checkpoint, settings):
     """Within the documented bound: in every call, with the same counts and ledger."""
@@ -201,6 +203,7 @@ def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
     assert set(facts["settings"]) == {*output.split(), *others.split()}
 
 
+@pytest.mark.slow
 def test_a_value_that_is_not_finite_spoils_its_row_and_the_warning_says_so(tmp_path, caplog):
     """The word embedding of `b` is broken; all texts fit one packed row."""
     weights = random_weights(CONFIG)

@@ -22,6 +22,7 @@ def extractor(toy):
     return FeatureExtractor.from_checkpoint(toy, outputs=OUTPUTS, batch_size=4).with_outputs(["s"])
 
 
+@pytest.mark.slow
 def test_a_pickle_is_the_settings(extractor):
     data = pickle.dumps(extractor)
     assert len(data) < 5000

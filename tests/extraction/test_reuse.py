@@ -74,6 +74,7 @@ def store_in(folder):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "settings"),
     [
@@ -269,6 +270,7 @@ def test_the_cache_stops_at_its_limit(run, tmp_path, caplog):
     assert store_in(tmp_path / "some").stat().st_size < 2 * limit
 
 
+@pytest.mark.slow
 def test_huge_entries_are_not_kept(run, tmp_path, monkeypatch, caplog):
     expected = run(uniform_batches=True)
     monkeypatch.setattr(feature_store, "_MAX_ENTRY_BYTES", 100)

@@ -40,10 +40,12 @@ def assert_surprisals(records):
         np.testing.assert_allclose(record.features["surprisal"][:, 0], want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_log_probability_of_each_token():
     assert_scores(make("token")(TEXTS))
 
 
+@pytest.mark.slow
 def test_the_surprisal_of_each_word():
     records = make("word")(TEXTS)
     assert_surprisals(records)

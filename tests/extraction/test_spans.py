@@ -57,6 +57,7 @@ def tokens_of(record, span):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "outputs", "settings"),
     [
@@ -110,6 +111,7 @@ def lines(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
+@pytest.mark.slow
 def test_a_folder_repeats_and_the_cache_have_the_same_bytes(settings, tmp_path):
     (path := tmp_path / "in.jsonl").write_text(
         lines(

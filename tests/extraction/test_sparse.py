@@ -26,6 +26,7 @@ def make(checkpoint=BARE, **settings):
     return FeatureExtractor.from_checkpoint(str(checkpoint), **{**OUTPUT, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sparse_encoder.CASES)
 def test_documents_and_queries_are_those_of_sparse_encoder(tmp_path, name):
     extractor = make(sparse_encoder.write(name, tmp_path / name))
@@ -91,6 +92,7 @@ def test_two_in_a_run():
         FeatureExtractor.from_checkpoint(BARE, outputs=outputs)
 
 
+@pytest.mark.slow
 def test_the_heaviest_terms_are_kept_and_the_others_counted(caplog):
     with caplog.at_level(logging.WARNING, "bert_features"):
         got = sparse_encoder.dense(make(top_k=4, min_weight=0.7)(TEXTS), V)
@@ -102,6 +104,7 @@ def test_the_heaviest_terms_are_kept_and_the_others_counted(caplog):
     assert f"{cut} terms of 6 texts were lighter than the top_k heaviest" in caplog.text
 
 
+@pytest.mark.slow
 def test_of_several_windows_a_term_has_its_largest_weight():
     extractor = make(top_k=3, long_text="window", max_seq_length=8, stride=2)
     example = InputExample(0, "the river boat of a bank is this money " * 2)
@@ -116,6 +119,7 @@ def test_of_several_windows_a_term_has_its_largest_weight():
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
     folder = sparse_encoder.write("inference_free", tmp_path / "model")
     last = {"layers": [-1]}

@@ -63,6 +63,7 @@ def folder(request, folders):
     return folders[request.param]
 
 
+@pytest.mark.slow
 def test_the_tokenizer_is_found_beside_the_weights(folder):
     found = find_checkpoint(folder)
     assert found.vocab_file == folder / FILES[folder.name]
@@ -171,6 +172,7 @@ def test_a_table_may_have_rows_beyond_the_pieces_of_xlm_r(folders, model_type):
         check_vocab(file, CONFIG.model_copy(update={"vocab_size": 1001}), "a.model")
 
 
+@pytest.mark.slow
 def test_features_are_those_of_the_framed_ids(folder):
     extractor = FeatureExtractor.from_checkpoint(
         folder,
@@ -204,6 +206,7 @@ def test_features_are_those_of_the_framed_ids(folder):
         np.testing.assert_allclose(record.features["m"], states[kept].mean(axis=0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_answer_of_the_service_has_the_tokens_of_a_pair(folders):
     """RoBERTa puts two separators between the texts."""
     config = ExtractConfig.of({"checkpoint": folders["roberta"], "outputs": [LAST]})
@@ -241,6 +244,7 @@ def test_tokenize_prints_pieces_and_frames(folders, tmp_path):
     assert run("tokenize", path, *options, "--uncased").exit_code != 0
 
 
+@pytest.mark.slow
 def test_sentencepiece_is_exported_inside(folders, tmp_path):
     folder = folders["albert"]
     settings = {"outputs": [LAST], "max_seq_length": 24}

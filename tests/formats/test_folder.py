@@ -153,6 +153,7 @@ def open_parts(folder: Path) -> set[str]:
     return {line.rpartition("/")[2] for line in (*links, *maps) if f"{folder}/" in line}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are listed by Linux's /proc")
 @pytest.mark.parametrize("format", ["npz", "hdf5", "parquet"])
 def test_only_a_few_shards_are_open(tmp_path: Path, format: str) -> None:
@@ -441,6 +442,7 @@ def test_verify_also_compares_the_checksums_of_the_shards(tmp_path: Path) -> Non
         read_features(manifest.folder, verify=True)
 
 
+@pytest.mark.slow
 @two_formats
 def test_a_folder_at_an_address_reads_as_a_local_one(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch

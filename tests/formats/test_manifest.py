@@ -147,6 +147,7 @@ def test_a_damaged_manifest(tmp_path: Path, damage: Callable[[Any], None], reaso
     assert "extract again with --overwrite" in str(e.value)
 
 
+@pytest.mark.slow
 def test_more_shards_than_names_have_digits_for(tmp_path: Path) -> None:
     manifest = make_manifest(tmp_path, "npz", [0])
     shards = json.dumps([manifest.shards[0].model_dump()] * (MAX_COUNT + 1))

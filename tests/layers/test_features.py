@@ -113,6 +113,7 @@ def test_functional_model(toy, batch, states, length):
     np.testing.assert_allclose(result["last"][0], states[3][0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_subclassed_model(toy, batch, states):
     class Classifier(keras.Model):
         def __init__(self):
@@ -163,6 +164,7 @@ def test_frozen_or_trainable(toy, batch):
     assert len(frozen.trainable_weights) == count
 
 
+@pytest.mark.slow
 def test_gradient_flows_to_every_weight_when_trainable(toy, batch):
     layer = BertFeatures.from_checkpoint(toy, [MEAN], trainable=True)
     with tf.GradientTape() as tape:

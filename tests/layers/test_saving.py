@@ -19,6 +19,7 @@ def fit(model, batch):
     model.train_on_batch(batch, np.ones((2 if tf.is_tensor(batch) else 3, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strings", [False, True], ids=["ids", "strings"])
 @pytest.mark.parametrize("kind", saving.KINDS)
 def test_loaded_models_compute_what_was_saved(tmp_path, kind, strings):

@@ -88,6 +88,7 @@ def test_text_input_takes_texts_in_many_forms(toy):
     assert layer(tf.constant([], tf.string))["input_mask"].shape == (0, 8)
 
 
+@pytest.mark.slow
 def test_text_input_in_tf_data(toy):
     layer = BertTextInput.from_checkpoint(toy, max_seq_length=8)
     batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4).map(layer)

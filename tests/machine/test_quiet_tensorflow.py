@@ -168,6 +168,7 @@ class Thing:
         self.itself = self
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_frozen")
 def test_an_import_is_not_interrupted_by_collections():
     collections = []

@@ -115,6 +115,7 @@ def test_the_model_of_the_last_call_is_kept(extracted, monkeypatch):
     assert nearest(path, TEXTS[3], feature="text")[0].unique_id == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["none", "casing"])
 def test_a_checkpoint_that_may_have_changed_is_read_again(extracted, monkeypatch, change):
     """None is a checkpoint that only TensorFlow reads: its weights are not known before."""
@@ -139,6 +140,7 @@ def test_a_checkpoint_that_may_have_changed_is_read_again(extracted, monkeypatch
     assert len(made) == {"none": 2, "casing": 1}[change]
 
 
+@pytest.mark.slow
 def test_a_query_becomes_the_vector_of_the_extractor(extracted, toy):
     path = extracted / "features.tfrecord"
     extractor = FeatureExtractor(
@@ -204,6 +206,7 @@ def test_vectors_of_another_width(extracted):
         nearest(extracted / "features.tfrecord", np.ones((1, 9)), feature="text")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_other_weights_is_refused_unless_it_is_named(extracted, tmp_path, caplog):
     path, named = extracted / "features.tfrecord", read_features(extracted / "features.tfrecord")
     weights = random_weights(TOY, seed=5)

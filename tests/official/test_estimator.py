@@ -71,6 +71,7 @@ def test_jax_runs_only_our_model_fn():
         Estimator(lambda features: None, runtime=FakeRuntime("jax"))
 
 
+@pytest.mark.slow
 @pytest.mark.eight_devices
 def test_eight_devices_give_what_one_gives(request, features):
     """A batch of 5 has 8 rows on the devices; the caller gets no filler."""
@@ -140,6 +141,7 @@ def test_keras_on_another_backend(monkeypatch):
         TensorFlowRuntime()
 
 
+@pytest.mark.slow
 def test_xla_compiles_what_each_of_several_devices_does():
     """As on several GPUs, with two CPUs in their place."""
     names = [device.name for device in tf.config.list_logical_devices("CPU")[:2]]

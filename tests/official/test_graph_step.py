@@ -88,6 +88,7 @@ def two_devices_as(kind):
     return TensorFlowRuntime(devices=devices)
 
 
+@pytest.mark.slow
 def test_a_model_of_the_users_own_on_one_device(checkpoint):
     estimator = Estimator(classifier(checkpoint), predict_batch_size=2)
     check_classified(list(estimator.predict(input_fn)))
@@ -97,6 +98,7 @@ def test_a_model_of_the_users_own_on_one_device(checkpoint):
     assert estimator.traces == traces
 
 
+@pytest.mark.slow
 def test_as_xla_compiles_it_on_several_gpus(checkpoint):
     """Batches are whole there: a shape is compiled for each."""
     runtime = two_devices_as("gpu")
@@ -120,6 +122,7 @@ def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
     assert seen == [(params, [None, 8]), (params, [3, 8])]
 
 
+@pytest.mark.slow
 def test_a_scope_that_is_used_twice(toy):
     """Two towers with the same weights."""
 
@@ -400,6 +403,7 @@ class TestInputs:
             got = results[row]["layer_output_0"][:length]
             np.testing.assert_allclose(got, STATES[-1][row, :length], rtol=0, atol=2e-5)
 
+    @pytest.mark.slow
     def test_a_users_own_around_ours_for_our_model(self):
         """Batches are whole; rows that TextInputFn added are dropped."""
         examples = [InputExample(i, text) for i, text in enumerate(["no", "a b", "it is"])]

@@ -22,6 +22,7 @@ NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 class TestBertModel:
     """modeling_test.py, without training; its tester has `is_training=True`."""
 
+    @pytest.mark.slow
     def test_default(self):
         batch, length = 13, 7
         config = modeling.BertConfig(
@@ -139,6 +140,7 @@ def run_loaded(config, checkpoint, ids, mask=None, types=None, **settings):
         return session.run(vars(model))
 
 
+@pytest.mark.slow
 def test_every_output_is_the_official_one(minilm_tf1, official):
     lengths = np.array([len(ids) for ids in official.ids])
     mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int32)
@@ -247,6 +249,7 @@ class TestAssignmentMap:
         assert names == {f"bert/{name}": f"bert/{name}" for name in WEIGHTS}
         assert initialized.keys() == {s for name in names for s in (name, f"{name}:0")}
 
+    @pytest.mark.slow
     def test_a_lost_weight_is_an_error_unless_it_is_the_poolers(self, tmp_path):
         weights = {n: v for n, v in WEIGHTS.items() if not n.startswith("pooler/")}
         names, _ = self.call(write_tf1_checkpoint(tmp_path / "a.ckpt", weights))
@@ -255,6 +258,7 @@ class TestAssignmentMap:
         with pytest.raises(CheckpointError, match=r"lacks 16 weights of the BERT enc.*layer_2"):
             self.call(write_tf1_checkpoint(tmp_path / "b.ckpt", weights))
 
+    @pytest.mark.slow
     def test_variables_in_another_scope_are_the_callers_own(self, toy):
         assert self.call(f"{toy}/bert_model.ckpt", scope="tower") == ({}, {})
 

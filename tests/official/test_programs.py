@@ -38,6 +38,7 @@ def read_jsonl(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_the_script_as_a_command(tmp_path, toy):
     texts, output = tmp_path / "texts.txt", tmp_path / "features.jsonl"
     texts.write_text("is this jack ?\nno ||| it is not .\n", encoding="utf-8")
@@ -49,6 +50,7 @@ def test_the_script_as_a_command(tmp_path, toy):
     assert "name = bert/embeddings/word_embeddings:0, shape = (30, 8), *INIT_FROM" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.eight_devices
 def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
     """Every field of the file is the official one."""
@@ -78,6 +80,7 @@ def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
                 np.testing.assert_allclose(layer["values"], wanted, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_the_tutorial(minilm_tf1, official, monkeypatch):
     monkeypatch.setattr(tutorial, "BERT_PRETRAINED_DIR", str(minilm_tf1))
     numbers = [i for i, text in enumerate(official.texts) if " ||| " not in text]

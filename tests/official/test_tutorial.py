@@ -31,6 +31,7 @@ def call(toy, layers, **settings):
     return get_features(["a b"], checkpoint=toy, layers=layers, **SETTINGS, **settings)
 
 
+@pytest.mark.slow
 def test_models_stay_loaded_for_settings_in_turn(toy, made):
     for _ in range(2):
         for layers in (-1, "-1,-2", [-1, 0]):
@@ -39,6 +40,7 @@ def test_models_stay_loaded_for_settings_in_turn(toy, made):
     assert [config.layers for config in made] == [(-1,), (-1, -2), (-1, 0)]
 
 
+@pytest.mark.slow
 def test_only_the_last_of_large_models_stays(toy, made, monkeypatch):
     monkeypatch.setattr(tutorial, "_MAX_LOADED_BYTES", 1)
     for layers in (-1, -2, -2, -1):
@@ -55,6 +57,7 @@ def test_the_files_of_a_loaded_model_may_go(toy, made, tmp_path):
     assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_a_relative_name_means_another_model_in_another_folder(toy, made, tmp_path, monkeypatch):
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()

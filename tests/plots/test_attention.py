@@ -60,6 +60,7 @@ def shown(chart, *, interactive, **parameters):
     return ["".join(node.itertext()) for node in ET.fromstring(svg).iter() if "text" in node.tag]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("texts", [(A,), (A, B)])
 def test_every_head_of_every_layer_by_default(settings, expected, passes, texts):
     chart = show_attention(settings, texts if len(texts) == 2 else A)
@@ -94,6 +95,7 @@ def test_the_mean_of_the_heads_word_by_word(settings, expected):
     assert drawn == [f"{value:.2f}" for value in values(chart).ravel()]
 
 
+@pytest.mark.slow
 def test_the_sliders_of_a_page_choose_the_large_head(settings):
     chart = show_attention(settings, A)
     for layer, head in ((0, 1), (2, 0)):

@@ -126,6 +126,7 @@ def check_texts(name, svg):
         assert any(label in text for text in texts), label
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_png_has_the_size_of_its_figure(written, name):
     header = written(name, ".png").read_bytes()[:24]
@@ -135,6 +136,7 @@ def test_a_png_has_the_size_of_its_figure(written, name):
     assert 300 <= height <= 3000
 
 
+@pytest.mark.slow
 @EVERY
 def test_an_svg_has_its_labels_as_texts_and_repeats(written, name):
     svg = written(name, ".svg").read_text(encoding="utf-8")
@@ -159,6 +161,7 @@ def test_a_picture_has_a_panel_for_each_layer(written):
     assert {"embeddings", "layer 0", "layer 1"} < set(texts)
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_page_is_drawn_from_its_data_and_loads_nothing(written, name):
     page = written(name, ".html").read_text(encoding="utf-8")

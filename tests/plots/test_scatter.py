@@ -92,6 +92,7 @@ def test_tsne_is_loaded_before_threads_are_limited(settings, monkeypatch):
     assert limited == [True]
 
 
+@pytest.mark.slow
 def test_tsne_separates_two_clouds_and_repeats():
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(40, 8)) + np.repeat([[0.0], [30.0]], 20, axis=0)

@@ -19,6 +19,7 @@ def labelled(texts, labels=None):
     return Labelled("in.txt", [InputExample(i, text) for i, text in enumerate(texts)], labels)
 
 
+@pytest.mark.slow
 def test_each_occurrence_with_each_at_each_layer(settings, states, cosine, passes, caplog):
     found = compare_word(settings, "this", labelled(TEXTS, ["x", "x", "x", "y"]))
     assert passes == [3]

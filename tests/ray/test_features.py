@@ -82,6 +82,7 @@ def test_an_empty_batch_stays_empty(features, kind):
     assert len(batch["mean"]) == len(batch["pieces"]) == 0
 
 
+@pytest.mark.slow
 def test_pairs_words_and_ids_have_columns_of_their_own(toy):
     extractor = FeatureExtractor.from_checkpoint(toy, **SETTINGS)
     pairs = Features(checkpoint=toy, text_column="q", text_b_column="a", **SETTINGS)

@@ -139,6 +139,7 @@ def test_standard_input(monkeypatch, format):
     assert [e.text_a for e in read("-", format=format)] == ["a"]
 
 
+@pytest.mark.slow
 @samples
 def test_the_first_examples_of_an_endless_input(tmp_path, format):
     """The writer waits in the middle of its output: who reads ahead without bound waits too."""

@@ -1,6 +1,7 @@
 """Answers of kinds that have units of their own."""
 
 import numpy as np
+import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.serving.catalog import config_to_serve
@@ -9,6 +10,7 @@ from tests.serving.conftest import make_client
 from tests.serving.over_http import make_service
 
 
+@pytest.mark.slow
 def test_multi_vectors_of_queries_and_documents(tmp_path):
     """By the name of the prompt; the tokens of the vectors are beside them."""
     folder = multi_vector.write("classic", tmp_path / "in")

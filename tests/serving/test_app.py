@@ -104,6 +104,7 @@ class TestFeatures:
 
 
 class TestForms:
+    @pytest.mark.slow
     def test_npy(self, client, extractor):
         answer = post(
             client, texts=TEXTS, outputs=["half"], headers={"Accept": "application/x-npy"}
@@ -173,6 +174,7 @@ class TestEmbeddings:
         answer = post(client, "/v1/embeddings", input="it", model="uncased_toy", dimensions=9)
         assert error_of(answer, 422, "invalid_request")["param"] == "dimensions"
 
+    @pytest.mark.slow
     def test_shortened_vectors_of_length_1_get_length_1_again(self, client_of, extractor_of):
         outputs = [{"name": "unit", "level": "sequence", "layers": [-1], "normalize": True}]
         client = client_of(extractor=extractor_of(outputs=outputs))
@@ -327,6 +329,7 @@ def test_spans_of_a_request_and_of_the_service(service_of, extractor_of, monkeyp
         assert re.search(message, error["message"]), error
 
 
+@pytest.mark.slow
 def test_likely_pieces_have_whole_numbers_as_ids_and_the_places_of_their_masks(
     service_of, extractor_of, monkeypatch
 ):
@@ -514,6 +517,7 @@ class TestRefusals:
         )
         error_of(answer, 413, "too_large")
 
+    @pytest.mark.slow
     def test_a_text_that_does_not_fit_if_none_may_be_cut(self, client_of, extractor_of):
         client = client_of(extractor=extractor_of(long_text="error", outputs=OUTPUTS[:1]))
         error = error_of(post(client, texts=["a", "a " * 20]), 422, "invalid_request")

@@ -419,6 +419,7 @@ def test_a_closed_client_says_so(service):
         client.encode(["a"])
 
 
+@pytest.mark.slow
 def test_the_client_imports_no_tensorflow(service):
     code = (
         "import sys, bert_features; "

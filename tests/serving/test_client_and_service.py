@@ -38,6 +38,7 @@ def assert_close(found, expected):
     )
 
 
+@pytest.mark.slow
 def test_each_output_is_what_the_extractor_gives(client, extractor):
     for name in NAMES:
         expected, found = extractor.encode(TEXTS, name), client.encode(TEXTS, name)
@@ -71,6 +72,7 @@ def test_records_are_those_of_the_extractor(client, extractor, outputs):
             np.testing.assert_array_equal(record.word_spans.starts, expected.word_spans.starts)
 
 
+@pytest.mark.slow
 def test_attention(extractor_of, service_of, client_of):
     outputs = [
         {"name": "seen", "kind": "attention", "layers": [-1]},
@@ -120,6 +122,7 @@ def test_the_code_of_the_page_runs(url):
     assert found["layers"]["all_layers_2"].values.shape == (1, 4, 8)
 
 
+@pytest.mark.slow
 def test_many_texts_through_small_limits_from_several_threads(url_of, extractor):
     texts = [f"{'it is ' * (i % 5)}jackson {'no ' * (i % 3)}" for i in range(100)]
     names = ["mean", "half", "mean", "brain"]

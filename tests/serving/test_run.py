@@ -367,6 +367,7 @@ def test_processes_end_with_the_first_one(tmp_path):
     wait_until(lambda: not is_worker(worker))
 
 
+@pytest.mark.slow
 def test_processes_that_cannot_load_the_model_end_in_one_line(toy, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('no such symbol')")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -65,6 +65,7 @@ def test_the_chinese_vocabulary_as_google_uses_it(vocabularies, read_lines, file
     assert_equals_reference(tokenizer, read_lines(file)[::step])
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
 def test_strings_made_by_hypothesis(compiled, texts):
@@ -95,6 +96,7 @@ def small_tokenizer():
     return FullTokenizer([*SPECIAL, "un", "##aff", "##able", "is", ",", "f", "##i"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["__call__", "tokenize_with_offsets"])
 def test_the_first_calls_give_what_the_graph_gives(small_tokenizer, name, monkeypatch):
     """They go op by op; texts that take each of the two ways, together."""
@@ -133,6 +135,7 @@ def test_empty_batch_and_empty_texts(minilm):
     assert minilm(tf.constant(["", " \t", "\u00ad\u0301"])).to_list() == [[], [], []]
 
 
+@pytest.mark.slow
 def test_inside_tf_data(minilm):
     texts = ["bank robber", "ÀÉ", "Σίσυφος ΣΑΣ"] * 5
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(4)
@@ -140,6 +143,7 @@ def test_inside_tf_data(minilm):
     assert rows == graph_ids(minilm, texts)
 
 
+@pytest.mark.slow
 def test_inside_a_saved_model(minilm, tmp_path):
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])

@@ -44,6 +44,7 @@ def _read(files, folder, model_type="bert"):
     return read_tokenizer(_path(write(files, folder, model_type)), model_type)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_ids_are_those_of_transformers(name, tmp_path):
     case, expected = CASES[name], EXPECTED[name]

@@ -27,6 +27,7 @@ def test_blanks_behind_unknown_words(case):
     assert_equals_reference(case[0], texts)
 
 
+@pytest.mark.slow
 def test_random_words_of_the_real_vocabularies(case):
     tokenizer, _ = case
     pieces = [t.removeprefix("##") for t in tokenizer.tokens if t and not t.startswith("[unused")]
@@ -100,6 +101,7 @@ ASCII_TEXTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("do_lower_case", [True, False])
 @pytest.mark.parametrize("file", [None, "english.txt", "udhr_300.txt"])
 def test_the_fast_way_to_offsets_gives_those_of_the_exact_one(

@@ -51,6 +51,7 @@ def tampered(weights):
     return weights | {name: changed}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 def test_weights_that_are_not_the_checkpoints_fail(minilm_dir, monkeypatch):
     read = extraction.read_weights
@@ -65,6 +66,7 @@ def test_weights_that_are_not_the_checkpoints_fail(minilm_dir, monkeypatch):
     assert failed["golden values"]["measured"] > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
@@ -92,6 +94,7 @@ def test_the_golden_values_are_not_of_another_gelu(minilm_dir, monkeypatch):
     assert (check.outcome, check.measured) == ("skipped", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 def test_padding_that_leaks_fails(toy, monkeypatch):
     monkeypatch.setattr(plain, "MASK_BIAS", 0.0)
@@ -130,6 +133,7 @@ def test_vectors_that_depend_on_something_else_fail(toy, monkeypatch, change, fa
     assert outcomes(verify_toy(toy))["fail"] == failed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_device_that_computes_something_else_fails(toy, monkeypatch, whole):
@@ -151,6 +155,7 @@ def test_a_device_that_computes_something_else_fails(toy, monkeypatch, whole):
     assert outcomes(verify_toy(toy))["fail"] == {"devices"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone", "kept_steps")
 def test_values_that_are_no_numbers_fail(toy, monkeypatch):
     spoil(monkeypatch, lambda call, texts, i: np.nan)

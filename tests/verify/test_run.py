@@ -55,6 +55,7 @@ def test_the_embedded_model_passes_in_float32(minilm_dir):
     assert rows["padding"][-1].endswith("padded to 32, 64, 128, 256, 512")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "alone")
 def test_the_embedded_model_passes_in_bfloat16(minilm_dir, monkeypatch):
     leave_checks(monkeypatch, "golden values", "reference", "batch")

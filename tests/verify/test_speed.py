@@ -105,6 +105,7 @@ def tpu(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_tpu_is_reported_with_its_utilisation(toy, tpu, monkeypatch):
     leave_checks(monkeypatch, "devices")
     report, _ = tpu(toy, precisions=("float32", "bfloat16"))
@@ -123,6 +124,7 @@ def test_a_tpu_is_reported_with_its_utilisation(toy, tpu, monkeypatch):
     assert lines[3].splitlines()[1].split() == ["device", "24", "1,536,000", "0.0%"]
 
 
+@pytest.mark.slow
 def test_the_host_alone_computes_one_batch_of_a_shape(toy, tpu, monkeypatch):
     leave_checks(monkeypatch)
     _, made = tpu(toy)
@@ -187,6 +189,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["verify", *arguments, "--device", "cpu"])
 
 
+@pytest.mark.slow
 def test_the_report_on_a_cpu(toy, tmp_path, monkeypatch):
     leave_checks(monkeypatch, "batch")
     path = tmp_path / "report.json"
@@ -215,6 +218,7 @@ def test_a_report_that_cannot_be_written_is_refused_first(tmp_path, monkeypatch)
     assert "there is no folder" in result.stderr
 
 
+@pytest.mark.slow
 def test_without_it_nothing_is_measured(toy, monkeypatch):
     leave_checks(monkeypatch, "batch")
     monkeypatch.setattr(run_module, "measure", None)
