@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_features.config.kinds import KINDS
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import Combine, OutputConfig
-from bert_features.config.poolings import POOLINGS
+from bert_features.config.poolings import DOUBLE_WIDTH, POOLINGS
 from bert_features.encoder import pooling
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.kinds import COMPUTE
@@ -82,16 +82,18 @@ def states_of(encoded, row):
     return [state[row, : LENGTHS[row]].astype(np.float64) for state in states]
 
 
+NAMES = {name for level in ("word", "span", "sequence") for name in POOLINGS[level]}
+
+
 @pytest.mark.parametrize(
     ("computed", "names"),
     [
-        (pooling._SEQUENCE_POOLERS, {*POOLINGS["sequence"]} - {"pooler"}),
-        (pooling._WORD_POOLERS, {*POOLINGS["word"]}),
-        (pooling._POOLERS, {*POOLINGS}),
+        (pooling._UNIT_POOLERS, NAMES - {"pooler", *DOUBLE_WIDTH}),
+        (pooling._UNITS, {*POOLINGS} - {"token"}),
         (pooling._COMBINERS, {*get_args(Combine)}),
         (COMPUTE, KINDS.keys()),
     ],
-    ids=["sequence", "word", "level", "combine", "kind"],
+    ids=["pooling", "level", "combine", "kind"],
 )
 def test_each_name_of_the_settings_is_computed_and_no_other(computed, names):
     assert computed.keys() == names

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
 from bert_features.batches.packing import encode_texts
-from bert_features.batches.words import word_strings
 from bert_features.checkpoints.tokenizer import tokenizer_of
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.extraction.units import columns_of_units
 from bert_features.official.features import convert_examples_to_features
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenizer_files import read_tokenizer
@@ -210,12 +210,12 @@ def test_words_stand_between_white_space(family, given_words):
     inputs = split if given_words else texts
     examples = [make(i, text, inputs[0]) for i, text in enumerate(inputs)]
     input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=(128,), words="whitespace")
-    (window,) = input_fn.pools()
-    table = window.words
+    (pool,) = input_fn.pools()
+    table = pool.units["word"]
+    strings = columns_of_units("word", table, examples)["words"]
     for i, inputs in enumerate(examples):
         its = slice(table.row_splits[i], table.row_splits[i + 1])
-        words = word_strings(inputs, table.starts[its], table.ends[its], table.type_ids[its])
-        assert words == [*split[i], *split[0]]
+        assert strings[its].tolist() == [*split[i], *split[0]]
         # Every piece that shares a character with a word, counted by hand.
         counts = []
         for text, pieces in ((inputs.text_a, split[i]), (inputs.text_b, split[0])):
@@ -237,7 +237,10 @@ def test_texts_are_not_split_like_bert_without_wordpiece_and_words_need_no_split
     def rows(split, *examples):
         input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=(64,), words=split)
         (window,) = input_fn.pools()
-        return [window.columns["values"].tolist(), *map(np.ndarray.tolist, vars_of(window.words))]
+        return [
+            window.columns["values"].tolist(),
+            *map(np.ndarray.tolist, vars_of(window.units["word"])),
+        ]
 
     def vars_of(table):
         return [table.row_splits, table.all_pieces, table.starts, table.ends]
