@@ -110,14 +110,6 @@ def test_spare_rows_of_the_table_are_reported_once(copy, tmp_path, caplog, end):
     assert_same(read_weights(find_checkpoint(target)), read_weights(find_checkpoint(copy)))
 
 
-def test_a_vocabulary_that_is_not_the_checkpoints():
-    check_vocab(WordPieceFile(TOY_VOCAB), TOY, "vocab.txt")
-    with pytest.raises(CheckpointError, match=r"has 31 pieces, but the checkpoint's.* 30 rows"):
-        check_vocab(WordPieceFile([*TOY_VOCAB, "more"]), TOY, "vocab.txt")
-    with pytest.raises(CheckpointError, match=r"lacks \[PAD\], \[SEP\]"):
-        check_vocab(WordPieceFile(["[UNK]", "[CLS]"]), TOY, "vocab.txt")
-
-
 def test_positions_that_are_counted_by_another_token():
     roberta = TOY.model_copy(
         update={"model_type": "roberta", "position_offset": 2, "pad_token_id": 1}

@@ -1,15 +1,11 @@
 """Where weights are: a directory, a prefix, a file; and what is refused."""
 
-import json
 import pickle
 import shutil
 
-import ml_dtypes
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.read import read_weights
 from bert_features.errors import CheckpointError
 
 
@@ -87,30 +83,6 @@ def test_an_adapter_beside_weights_is_not_applied(copy, caplog):
     (copy / "adapter_model.safetensors").write_bytes(b"")
     assert find_checkpoint(copy).weights_path.name == "model.safetensors"
     assert "the LoRA adapter adapter_model.safetensors is not applied" in caplog.text
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "vocab.txt", "config.json"])
-def test_pointers_of_git_lfs(copy, file):
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
-    (copy / file).write_text(pointer)
-    with pytest.raises(CheckpointError, match=f"{file} is a pointer of Git LFS.* 'git lfs pull'"):
-        find_checkpoint(copy)
-
-
-def test_static_embeddings_have_no_encoder(copy):
-    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
-    (copy / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(CheckpointError, match=f"{copy} is a StaticEmbedding, which has no encoder"):
-        find_checkpoint(copy)
-
-
-def test_weights_of_eight_bits(copy):
-    tensors = load_file(copy / "model.safetensors")
-    name = "embeddings.word_embeddings.weight"
-    tensors[name] = tensors[name].astype(ml_dtypes.float8_e4m3fn)
-    save_file(tensors, copy / "model.safetensors")
-    with pytest.raises(CheckpointError, match=rf"safetensors: {name} is F8_E4M3, expected floats"):
-        read_weights(find_checkpoint(copy))
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,3 @@ def test_errors_are_one_line(features, arguments, status, message):
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("bert-features: ")]
     assert message in line
     assert result.stdout == ""
-
-
-def test_a_missing_file():
-    result = run("neighbors", "/no/such.parquet", "--query", "x")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "cannot read /no/such.parquet: No such file or directory" in result.stderr

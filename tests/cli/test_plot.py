@@ -130,20 +130,3 @@ def test_errors_are_one_line_and_leave_nothing(toy, csv, out, kind, options, sta
     assert message.replace("{csv}", str(csv)) in lines[0]
     assert result.exit_code == status
     assert list(out.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ("new.pdf", "new.pdf: the file type .pdf is unknown; allowed: .png, .svg, .html"),
-        ("old.png", "old.png exists; pass --overwrite to replace it"),
-        ("s3://bucket/new.png", "is an address; a figure is written to a path on this machine"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_refused_first(out, monkeypatch, output, message):
-    monkeypatch.chdir(out)
-    (out / "old.png").write_text("precious")
-    result = run("plot", "similarity", "a", "-o", output, "--checkpoint", "no-such-checkpoint")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert message in result.stderr
-    assert (out / "old.png").read_text() == "precious"

@@ -78,12 +78,6 @@ def test_a_run_that_reads_its_inputs(tmp_path):
     }
 
 
-def test_what_is_no_features_folder(tmp_path):
-    done = run("status", tmp_path)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "has no _manifest.json; pass the folder that a run wrote" in done.stderr
-
-
 def test_a_finished_run(toy, tmp_path):
     (tmp_path / "in.txt").write_text("a b\n" * 5)
     line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]

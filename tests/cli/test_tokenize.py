@@ -105,18 +105,9 @@ def test_a_config_file_for_extract_serves(toy, toy_tokens, tmp_path):
     assert toy_tokens("in.csv", f"body\n{text}\n", "--config", config) == [text]
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "message"),
-    [
-        (["--vocab", "nowhere", "--checkpoint", "minilm"], 1, "/nowhere: No such file"),
-        (["--text-field", "body"], 2, "is set, but the input is read as text"),
-        (["--max-seq-length", "2"], 2, "Invalid value for '--max-seq-length'"),
-        (["--max-line-bytes", "3"], 1, "in.txt, line 1: the line is longer than 3 bytes"),
-    ],
-)
-def test_tokenize_refuses(text, minilm_dir, options, status, message):
-    result = run("tokenize", text, *options)
-    assert (result.exit_code, message in result.stderr) == (status, True), result.output
+def test_a_row_has_room_for_a_token(text):
+    result = run("tokenize", text, "--max-seq-length", "2")
+    assert (result.exit_code, "for '--max-seq-length'" in result.stderr) == (2, True)
 
 
 def test_a_vocabulary_must_belong_to_the_checkpoint_beside_it(text, toy, minilm_dir):
@@ -154,10 +145,3 @@ def test_a_pair_of_mpnet_has_its_frame_and_no_types(tmp_path):
     found = json.loads(run("tokenize", *options, "--format", "jsonl").stdout)
     assert found["type_ids"] == [0] * 6
     assert found["ids"] == [9] * 3 + [10] * 3
-
-
-def test_an_input_without_examples_is_refused(toy, tmp_path):
-    path = tmp_path / "in.json"
-    path.write_text("[]")
-    result = run("tokenize", path, "--checkpoint", toy, "--uncased")
-    assert (result.exit_code, "has no examples" in result.stderr) == (2, True)
