@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.checkpoints import sentence_transformers, weight_names
+from bert_features.checkpoints import modules, sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import has_pooler, heads, read_weights
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
@@ -189,8 +189,8 @@ TARGETS: dict[str, Callable[[BertConfig, Weights, Path], None]] = {
 _WRITTEN = {
     *(*tokenizer_files.NAMES, "tokenizer_config.json", "config.json", "model.safetensors"),
     *("bert_config.json", f"{TF1_PREFIX}.index", f"{TF1_PREFIX}.data-00000-of-00001"),
-    *(sentence_transformers.MODULES, sentence_transformers.MAIN_CONFIG),
-    sentence_transformers.TRANSFORMER_CONFIG,
+    *(modules.MODULES, modules.MAIN_CONFIG),
+    modules.TRANSFORMER_CONFIG,
 }
 
 

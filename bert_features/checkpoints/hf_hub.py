@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_features.checkpoints import other_files
 from bert_features.checkpoints.locate import BESIDE_WEIGHTS, meant
-from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES
+from bert_features.checkpoints.modules import MAIN_CONFIG, MODULES
 from bert_features.checkpoints.sparse_modules import ROUTER_CONFIG, TABLE_WEIGHTS
 from bert_features.checkpoints.weight_readers import is_weights_file
 from bert_features.errors import CheckpointError, MissingExtraError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_features.checkpoints import other_files
+from bert_features.checkpoints.modules import MODULES, TRANSFORMER_CONFIG
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
-from bert_features.checkpoints.sentence_transformers import MODULES, TRANSFORMER_CONFIG
 from bert_features.checkpoints.weight_readers import (
     INDEX_SUFFIX,
     OBJECT_GRAPH,

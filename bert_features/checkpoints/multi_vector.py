@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert_features.checkpoints.sentence_transformers import (
-    ACTIVATIONS,
+from bert_features.checkpoints.modules import (
+    COMMON,
     MAIN_CONFIG,
     MODULES,
     TRANSFORMER_CONFIG,
@@ -27,11 +27,10 @@ from bert_features.checkpoints.sentence_transformers import (
     flag_of,
     module_problems,
     read_dense_module,
-    read_main,
     read_modules,
-    read_transformer,
     wrong_value,
 )
+from bert_features.checkpoints.sentence_transformers import read_main, read_transformer
 from bert_features.checkpoints.weight_readers import WeightFiles
 from bert_features.config.json_files import read_json, read_json_object
 from bert_features.config.poolings import DenseModule, Module
@@ -46,18 +45,12 @@ _CLASSIC_LENGTH = 32  # of queries, where a folder has none
 _MASK = "MultiVectorMask"
 _KINDS = ("Transformer", "Dense", _MASK, "Normalize")
 
-# Settings of modules and the values that are followed, as in `sentence_transformers`.
+# Settings of modules and the values that are followed, see `module_problems`.
 _FOLLOWED: dict[str, Any] = {
-    **dict.fromkeys(("max_seq_length", "unpad_inputs", "query_expansion"), ...),
-    **dict.fromkeys(("query_length", "document_length"), ...),
-    **dict.fromkeys(("in_features", "out_features", "bias", "use_residual"), ...),
+    **COMMON,
+    **dict.fromkeys(("query_length", "document_length", "query_expansion"), ...),
     **dict.fromkeys(("skiplist_words", "skiplist_tasks"), ...),
-    "activation_function": tuple(ACTIVATIONS),
     **dict.fromkeys(("module_input_name", "module_output_name"), ("token_embeddings",)),
-    "transformer_task": ("feature-extraction",),
-    "modality_config": (
-        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    ),
 }
 # Settings of artifact.metadata that decide about numbers, and the values that are followed.
 _FOLLOWED_OF_STANFORD = {"similarity": ("cosine",), "interaction": ("colbert",)}

@@ -17,7 +17,8 @@ from typing import Any
 
 from bert_features import files
 from bert_features.checkpoints import locate, other_files
-from bert_features.checkpoints.sentence_transformers import MAIN_CONFIG, MODULES, transformer_path
+from bert_features.checkpoints.modules import MAIN_CONFIG, MODULES
+from bert_features.checkpoints.sentence_transformers import transformer_path
 from bert_features.checkpoints.weight_readers import (
     SAVED_MODEL,
     is_index,

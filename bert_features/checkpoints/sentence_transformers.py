@@ -10,8 +10,6 @@ them:
 """
 
 import json
-import posixpath
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +18,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bert_features.checkpoints.modules import (
+    COMMON,
+    DENSE_WEIGHTS,
+    MAIN_CONFIG,
+    MODULES,
+    TRANSFORMER_CONFIG,
+    count_of,
+    dense_weights,
+    flag_of,
+    module_problems,
+    read_dense_module,
+    read_modules,
+    wrong_value,
+)
 from bert_features.checkpoints.sparse_modules import (
     ROUTER_CONFIG,
     move_transformer,
@@ -27,17 +39,11 @@ from bert_features.checkpoints.sparse_modules import (
     read_sparse,
 )
 from bert_features.checkpoints.weight_readers import open_weights, read_floats, some
-from bert_features.config.bert_config import HiddenAct
 from bert_features.config.json_files import read_json, read_json_object
 from bert_features.config.poolings import DenseModule, Module, SparsePooling
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
-MODULES = "modules.json"
-MAIN_CONFIG = "config_sentence_transformers.json"
-TRANSFORMER_CONFIG = "sentence_bert_config.json"
-# The weights of a Dense, in its folder: the first of these that exists.
-DENSE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Its weights; a kernel is [out, in] there, here [in, out].
 _STORED = {"kernel": "linear.weight", "bias": "linear.bias", "residual": "residual.weight"}
 
@@ -51,36 +57,14 @@ _SWITCHES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _SUPPORTED = ("cls", "max", "mean", "mean_sqrt_len_tokens")
-# Classes of the modules; BERT is the Transformer of the first versions.
-_CLASSES = {name: name for name in ("Transformer", "Pooling", "Dense", "Normalize")}
-_CLASSES |= {name: name for name in ("Router", "SpladePooling", "SparseStaticEmbedding")}
-_CLASSES |= dict.fromkeys(("BERT", "MLMTransformer"), "Transformer")
-# torch's classes, which a Dense makes without arguments.
-_TANH = "torch.nn.modules.activation.Tanh"  # the default
-ACTIVATIONS: dict[str, HiddenAct] = {
-    _TANH: "tanh",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu_erf",
-    "torch.nn.modules.linear.Identity": "linear",
-}
-# Settings of modules and their values that are followed; `...` is any value, as it is read below or
-# has no effect on the numbers. Null, false and the like are followed for every setting.
+# Settings of modules and the values that are followed, see `module_problems`.
 _FOLLOWED: dict[str, Any] = {
-    **dict.fromkeys((*_SWITCHES, "pooling_mode", "include_prompt"), ...),
+    **COMMON,
+    **dict.fromkeys((*_SWITCHES, "pooling_mode", "include_prompt", "do_lower_case"), ...),
     **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), ...),
-    **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs"), ...),
-    **dict.fromkeys(("in_features", "out_features", "bias", "use_residual"), ...),
-    "activation_function": tuple(ACTIVATIONS),
-    "module_input_name": ("sentence_embedding",),
-    "module_output_name": ("sentence_embedding",),
+    **dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding",)),
     "Transformer.module_output_name": ("token_embeddings",),
-    "transformer_task": ("feature-extraction",),
-    "modality_config": (
-        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    ),
 }
-# A folder below the main one: no "..", nothing absolute, nothing hidden.
-_PATH = re.compile(r"(?:[\w-][\w.-]{0,99}(?:/[\w-][\w.-]{0,99}){0,3})?", re.ASCII)
 # transformers writes int(1e30) for a tokenizer without a limit.
 _NO_LIMIT = 10**9
 
@@ -168,14 +152,16 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     folder = Path(directory)
     if not (folder / MODULES).is_file():
         return None
-    modules, queries = _routes(folder, read_modules(read_json(folder / MODULES), folder / MODULES))
+    modules, queries = read_routes(
+        folder, read_modules(read_json(folder / MODULES), folder / MODULES)
+    )
     path = _path_of_transformer(modules)
     try:
         settings = _read_settings(folder, modules)
     except CheckpointError as error:  # the weights need none of the other files
         settings = SentenceTransformersSettings(path, (), unsupported=str(error))
     try:
-        found = read_sparse(folder, modules, queries, TRANSFORMER_CONFIG)
+        found = read_sparse(folder, modules, queries)
     except CheckpointError as error:
         settings = replace(settings, sparse_problem=str(error))
     else:
@@ -313,38 +299,6 @@ def _problems(folder: Path, modules: list[tuple[str, str]]) -> Iterator[str]:
             yield f"its pooling is {', '.join(sorted(others))}"
 
 
-def module_problems(folder: Path, kind: str, path: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Why a module is not followed: what is missing, and settings whose value is not in `known`."""
-    file = folder / path / (TRANSFORMER_CONFIG if kind == "Transformer" else "config.json")
-    needed = {"Pooling": [file], "Dense": [file, dense_weights(folder / path)]}.get(kind, [])
-    yield from (f"there is no {path}/{each.name}" for each in needed if not each.is_file())
-    # Nothing else is read of a Normalize, whose folder may be the folder of the Transformer.
-    default = ... if kind == "Normalize" else ()
-    for key, value in (read_json_object(file) if file.is_file() else {}).items():
-        followed = known.get(f"{kind}.{key}", known.get(key, default))
-        if value and followed is not ... and value not in followed:
-            yield str(wrong_value(file, key, value, ", ".join(map(shown, [*followed, None]))))
-
-
-def dense_weights(folder: Path) -> Path:
-    """The file of the weights of a Dense; the first of the names if there is none."""
-    paths = [folder / name for name in DENSE_WEIGHTS]
-    return next((path for path in paths if path.is_file()), paths[0])
-
-
-def read_dense_module(folder: Path, inner: str) -> DenseModule:
-    """The Dense in a folder below the main one; it is no larger than its weights."""
-    path, weights = folder / inner / "config.json", dense_weights(folder / inner)
-    values = read_json_object(path)
-    inputs, outputs = (count_of(path, values, key) for key in ("in_features", "out_features"))
-    if inputs * outputs > weights.stat().st_size:  # a value takes at least a byte
-        raise wrong_value(path, "in_features", inputs, f"no more values than {weights.name} holds")
-    activation = ACTIVATIONS[values.get("activation_function") or _TANH]
-    has_bias = flag_of(path, values, "bias", default=True)
-    has_residual = flag_of(path, values, "use_residual", default=False)
-    return DenseModule(inner, inputs, outputs, activation, has_bias, has_residual)
-
-
 def transformer_path(modules: object, source: str | Path) -> str:
     """The folder of the weights below the main one, from the contents of `modules.json`.
 
@@ -353,44 +307,8 @@ def transformer_path(modules: object, source: str | Path) -> str:
     return _path_of_transformer(read_modules(modules, source))
 
 
-def _routes(
-    folder: Path, modules: list[tuple[str, str]]
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The modules of documents, and where a Router has others for queries, these."""
-    file = folder / ROUTER_CONFIG
-    if [kind for kind, _ in modules] != ["Router"] or not file.is_file():
-        return modules, []
-    routes = {name: read_modules(each, file) for name, each in read_routes(file).items()}
-    return routes.get("document", modules), routes.get("query", [])
-
-
 def _path_of_transformer(modules: list[tuple[str, str]]) -> str:
     return next((path for kind, path in modules if kind == "Transformer"), "")
-
-
-def read_modules(modules: object, path: str | Path) -> list[tuple[str, str]]:
-    """Class and folder of each module; a class that does not exist here has its full name."""
-    if not isinstance(modules, list) or not modules or len(modules) > 100:
-        raise wrong_value(
-            path, "", modules, "a list of modules, as sentence-transformers writes it"
-        )
-    return [_module(path, module) for module in modules]
-
-
-def _module(path: str | Path, module: object) -> tuple[str, str]:
-    name, folder = None, None
-    if isinstance(module, dict):
-        name, folder = module.get("type"), module.get("path")
-    if not isinstance(name, str) or not isinstance(folder, str):
-        raise wrong_value(path, "a module", module, "an object with a type and a path")
-    below = posixpath.normpath(folder)  # `1_Pooling` for `./1_Pooling/`
-    below = "" if below == "." else below
-    # normpath removes a ".." with the folder before it
-    if ".." in folder.split("/") or not _PATH.fullmatch(below):
-        raise wrong_value(path, "path", folder, "a folder below this one, such as 1_Pooling")
-    own = name.startswith("sentence_transformers.")
-    kind = _CLASSES.get(name.rpartition(".")[2]) if own else None
-    return kind or shown(name).strip("'\""), below
 
 
 def _read_pooling(path: Path) -> tuple[list[str], bool]:
@@ -436,32 +354,8 @@ def read_main(path: Path) -> tuple[dict[str, str], str | None, str | None, int |
     return prompts, name, similarity, dim
 
 
-def flag_of(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    """A switch of a file; raises CheckpointError for another value."""
-    value = values.get(key, default)
-    if not isinstance(value, bool):
-        raise wrong_value(path, key, value, "true or false")
-    return value
-
-
-def count_of(
-    path: Path, values: Mapping[str, Any], key: str, of: str = "values", least: int = 1
-) -> int:
-    """A number of a file; raises CheckpointError for another value."""
-    value = values.get(key)
-    if type(value) is not int or value < least:
-        raise wrong_value(path, key, value, f"a number of {of}, at least {least}")
-    return value
-
-
 def _length(path: Path, values: Mapping[str, Any], key: str) -> int | None:
     value = values.get(key)
     if value is None or (isinstance(value, int | float) and value >= _NO_LIMIT):
         return None
     return count_of(path, values, key, "tokens", 3)
-
-
-def wrong_value(path: str | Path, key: str, received: object, allowed: str) -> CheckpointError:
-    """The error for a value of a file."""
-    where = f"{path}: {key}" if key else str(path)
-    return CheckpointError(f"{where} is {shown(received)}; allowed: {allowed}")

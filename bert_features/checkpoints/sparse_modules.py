@@ -7,16 +7,22 @@ Read without that package. Beside the files of `sentence_transformers`:
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert_features.checkpoints.modules import (
+    COMMON,
+    MAIN_CONFIG,
+    count_of,
+    module_problems,
+    read_modules,
+)
 from bert_features.checkpoints.weight_readers import open_weights, read_floats
 from bert_features.config.json_files import read_json_object
 from bert_features.config.poolings import DenseModule, SparsePooling
-from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 ROUTER_CONFIG = "router_config.json"
@@ -25,43 +31,46 @@ TABLE_WEIGHTS = ("model.safetensors", "idf.json")
 _DOCUMENTS = ["Transformer", "SpladePooling"]
 _TABLE = "SparseStaticEmbedding"
 _ACTIVATIONS = {"relu": "", "log1p_relu": "_log1p"}
-# Settings of the modules and their values that are followed; `...` is any value. Others may be
-# null, false or empty.
-_FOLLOWED: dict[str, dict[str, Any]] = {
-    "SpladePooling": {
-        "pooling_strategy": ("max", "sum"),
-        "activation_function": tuple(_ACTIVATIONS),
-        **dict.fromkeys(("embedding_dimension", "word_embedding_dimension", "chunk_size"), ...),
-    },
-    _TABLE: {"frozen": ..., "path": ("idf.json",)},
-    "Transformer": {
-        **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs"), ...),
-        "transformer_task": ("fill-mask",),
-        "modality_config": ({"text": {"method": "forward", "method_output_name": "logits"}},),
-        "module_output_name": ("token_embeddings",),
-    },
+# Settings of modules and the values that are followed, see `module_problems`.
+_FOLLOWED: dict[str, Any] = {
+    **COMMON,
+    **dict.fromkeys(("do_lower_case", "frozen", "chunk_size"), ...),
+    **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), ...),
+    "pooling_strategy": ("max", "sum"),
+    "activation_function": tuple(_ACTIVATIONS),
+    "path": ("idf.json",),
+    "transformer_task": ("fill-mask",),
+    "modality_config": ({"text": {"method": "forward", "method_output_name": "logits"}},),
+    "module_output_name": ("token_embeddings",),
 }
 
 Modules = Sequence[tuple[str, str]]
 
 
-def read_routes(path: Path) -> dict[str, list[dict[str, str]]]:
-    """The modules of each route of a Router, as `modules.json` lists modules.
+def read_routes(
+    folder: Path, modules: list[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The modules of documents, and where a Router has others for queries, these.
 
     Raises CheckpointError if its file is damaged.
     """
-    values = read_json_object(path)
+    file = folder / ROUTER_CONFIG
+    if [kind for kind, _ in modules] != ["Router"] or not file.is_file():
+        return modules, []
+    values = read_json_object(file)
     types, structure = values.get("types"), values.get("structure")
     try:
-        return {
-            str(route): [{"path": str(folder), "type": str(types[folder])} for folder in folders]  # type: ignore[index]
+        listed = {
+            route: [{"path": str(each), "type": str(types[each])} for each in folders]  # type: ignore[index]
             for route, folders in structure.items()  # type: ignore[union-attr]
         }
     except (AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} does not fit; allowed: types and structure of modules, as "
+            f"{file} does not fit; allowed: types and structure of modules, as "
             "sentence-transformers writes them"
         ) from error
+    routes = {name: read_modules(each, file) for name, each in listed.items()}
+    return routes.get("document", modules), routes.get("query", [])
 
 
 def move_transformer(path: Path, folder: str) -> None:
@@ -76,7 +85,7 @@ def move_transformer(path: Path, folder: str) -> None:
 
 
 def read_sparse(
-    folder: Path, documents: Modules, queries: Modules, transformer_config: str
+    folder: Path, documents: Modules, queries: Modules
 ) -> tuple[SparsePooling, dict[DenseModule, Path], dict[DenseModule, np.ndarray]] | None:
     """How a folder makes sparse vectors; the file of its table, and the weights in it.
 
@@ -86,23 +95,21 @@ def read_sparse(
       folder: the main folder.
       documents: class and folder of each module.
       queries: the same of queries, where a Router has other modules for them.
-      transformer_config: name of the file with the settings of a Transformer.
 
     Raises:
       CheckpointError: its vectors are sparse, and cannot be computed here.
     """
     kinds = [kind for kind, _ in documents]
-    main = folder / "config_sentence_transformers.json"
+    main = folder / MAIN_CONFIG
     settings = read_json_object(main) if main.is_file() else {}
     if settings.get("model_type") != "SparseEncoder" and "SpladePooling" not in kinds:
         return None
-    _check_modules(folder, documents, queries, transformer_config)
+    _check_modules(folder, documents, queries)
     values = read_json_object(folder / documents[1][1] / "config.json")
     activation = _ACTIVATIONS[values.get("activation_function") or "relu"]
     pooling = f"{values.get('pooling_strategy') or 'max'}{activation}"
     top_k = settings.get("max_active_dims")
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise CheckpointError(f"{main}: max_active_dims is {shown(top_k)}; allowed: an integer")
+    top_k = None if top_k is None else count_of(main, settings, "max_active_dims", "terms")
     if not queries or queries == documents:
         return SparsePooling(pooling, top_k), {}, {}
     file = _table_file(folder, queries[0][1])
@@ -111,9 +118,7 @@ def read_sparse(
     return SparsePooling(pooling, top_k, table), {table: file}, {table: pieces}
 
 
-def _check_modules(
-    folder: Path, documents: Modules, queries: Modules, transformer_config: str
-) -> None:
+def _check_modules(folder: Path, documents: Modules, queries: Modules) -> None:
     """Refuses modules that cannot be followed; raises CheckpointError."""
     kinds, of_queries = ([kind for kind, _ in modules] for modules in (documents, queries))
     if kinds != _DOCUMENTS or (queries != documents and of_queries not in ([], [_TABLE])):
@@ -123,8 +128,8 @@ def _check_modules(
             f"{_TABLE}"
         )
     for kind, path in (*documents, *queries):
-        name = transformer_config if kind == "Transformer" else "config.json"
-        _check_followed(folder / path / name, _FOLLOWED[kind])
+        if reason := next(module_problems(folder, kind, path, _FOLLOWED), None):
+            raise CheckpointError(reason)
 
 
 def _read_table(file: Path, transformer: Path) -> np.ndarray:
@@ -161,11 +166,3 @@ def _table_file(folder: Path, inner: str) -> Path:
     if found is None:
         raise CheckpointError(f"there is neither {inner}/{TABLE_WEIGHTS[0]} nor {TABLE_WEIGHTS[1]}")
     return found
-
-
-def _check_followed(path: Path, followed: Mapping[str, Any]) -> None:
-    for key, value in (read_json_object(path) if path.is_file() else {}).items():
-        allowed = followed.get(key, ())
-        if value and allowed is not ... and value not in allowed:
-            names = ", ".join(map(shown, [*allowed, None]))
-            raise CheckpointError(f"{path}: {key} is {shown(value)}; allowed: {names}")
