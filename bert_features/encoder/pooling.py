@@ -192,14 +192,19 @@ def _count(inside: Tensor) -> Tensor:
 def _first(vectors: Tensor, units: _Units) -> Tensor:
     if units.bounds is not None:
         return _tokens_at(vectors, units.bounds[0])
-    return _tokens_at(vectors, _places(units.inside, ops.argmax(units.inside, axis=-1)))
+    return _tokens_at(vectors, _places(units.inside, _first_place(units.inside)))
 
 
 def _last(vectors: Tensor, units: _Units) -> Tensor:
     if units.bounds is not None:
         return _tokens_at(vectors, units.bounds[1] - 1)
-    behind = ops.argmax(ops.flip(units.inside, axis=-1), axis=-1)
+    behind = _first_place(ops.flip(units.inside, axis=-1))
     return _tokens_at(vectors, _places(units.inside, ops.shape(units.inside)[-1] - 1 - behind))
+
+
+def _first_place(inside: Tensor) -> Tensor:
+    # Of integers: Keras' argmax of floats has an operation that TensorFlow Lite lacks.
+    return ops.argmax(ops.cast(inside, "int32"), axis=-1)
 
 
 def _places(inside: Tensor, places: Tensor) -> Tensor:
