@@ -388,11 +388,11 @@ def test_a_phone_shows_the_whole_page_in_its_width(open_page, url, scheme):
 def test_the_heaviest_terms_and_the_spans_are_listed(open_page, tmp_path):
     folder = sparse_encoder.write("splade", tmp_path / "splade")
     spans = {"name": "parts", "level": "span", "layers": -1}
-    outputs = [{"name": "terms", "kind": "sparse"}, spans]
+    outputs = [{"name": "splade", "kind": "sparse"}, spans]
     config = ExtractConfig.of({"checkpoint": str(folder), "outputs": outputs, "spans": "2"})
     extractor = FeatureExtractor(config_to_serve(config, find_checkpoint(folder).config))
     with over_http(make_service(extractor, tokens=1000)) as url:
-        (terms,) = answer_of(url, "terms", texts=[BOAT])["results"]
+        (terms,) = answer_of(url, "splade", texts=[BOAT])["results"]
         (parts,) = answer_of(url, "parts", texts=[BOAT])["results"]
         page = open_page(url)
         page.wait_for_selector("#units table")  # of the example
@@ -400,7 +400,7 @@ def test_the_heaviest_terms_and_the_spans_are_listed(open_page, tmp_path):
         page.locator("#units td", has_text="boat").first.wait_for()
         rows = [page.locator(f"#units table >> nth={n} >> tbody tr") for n in (0, 1)]
         heaviest, spans = ([row.split("\t") for row in each.all_inner_texts()] for each in rows)
-    weights = sorted(terms["features"]["terms"].items(), key=lambda item: -item[1])[:20]
+    weights = sorted(terms["features"]["splade"].items(), key=lambda item: -item[1])[:20]
     assert [row[0] for row in heaviest] == [term for term, _ in weights]
     assert [float(row[1]) for row in heaviest] == pytest.approx([w for _, w in weights], abs=6e-4)
     vectors = np.array(parts["features"]["parts"])
