@@ -48,10 +48,10 @@ CASES: dict[str, tuple[list[str], list[tuple[int, int, bool, Any]], bool, int | 
 }
 
 
-def make_bert(folder: Path) -> None:
-    """A random BERT with its tokenizer."""
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS),
+def small_config(vocab_size: int) -> transformers.BertConfig:
+    """The architecture of the small BERTs of these scripts."""
+    return transformers.BertConfig(
+        vocab_size=vocab_size,
         hidden_size=WIDTH,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -59,7 +59,11 @@ def make_bert(folder: Path) -> None:
         max_position_embeddings=24,
         initializer_range=0.3,
     )
-    transformers.BertModel(config).save_pretrained(folder)
+
+
+def make_bert(folder: Path) -> None:
+    """A random BERT with its tokenizer."""
+    transformers.BertModel(small_config(len(WORDS))).save_pretrained(folder)
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
     transformers.BertTokenizer(str(folder / "vocab.txt"), do_lower_case=True).save_pretrained(
         folder

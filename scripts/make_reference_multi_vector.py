@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from make_reference_dense import WIDTH, small_config
 from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base import modules as base
 from sentence_transformers.multi_vector_encoder import modules
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "multi_vector"
-WIDTH = 16
 WORDS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]", "the", "river"),
     *("boat", "bank", "##s", "of", "a", "is", "this", "money", ".", ",", "?", "query", ":"),
@@ -44,15 +44,7 @@ NATIVE, PYLATE = "sentence_transformers.", "pylate.models.Dense.Dense"
 def make_bert(folder: Path, added: tuple[str, ...] = ()) -> None:
     """A random BERT, the same each time but for the rows of added tokens, with its tokenizer."""
     torch.manual_seed(7)
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS) + 2,
-        hidden_size=WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=24,
-        initializer_range=0.3,
-    )
+    config = small_config(len(WORDS) + 2)
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
     tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"), do_lower_case=True)

@@ -16,45 +16,24 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from make_reference_dense import OF_BERT, TEXTS, WORDS, small_config
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "sparse_encoder"
-WORDS = [
-    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "river", "boat", "bank", "##s", "of"),
-    *("a", "is", "this", "money", ".", ","),
-]
-TEXTS = [
-    "The river bank.",
-    "",
-    "a boat",
-    "Is this the money of the banks, the boats, the river, the boats, the banks of a river?",
-    "boats boats",
-    "unknown words",
-]
 # Pooling, activation, and whether queries are a look-up.
 CASES = {
     "splade": ("max", "relu", False),
     "splade_v1": ("sum", "relu", False),
     "inference_free": ("max", "log1p_relu", True),
 }
-OF_BERT = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def make_bert(folder: Path) -> None:
     """A random BERT with its head and its tokenizer."""
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=24,
-        initializer_range=0.3,
-    )
     torch.manual_seed(0)
-    model = transformers.BertForMaskedLM(config)
+    model = transformers.BertForMaskedLM(small_config(len(WORDS)))
     with torch.no_grad():
         model.cls.predictions.bias.normal_(std=0.3)
     model.save_pretrained(folder)

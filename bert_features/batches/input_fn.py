@@ -284,29 +284,32 @@ class TextInputFn:
             self._tokenizer, units, self._mask_id, with_places=with_places
         )
         sizes = text_lengths(lengths, np.array(units.per_text, np.int64))
-        begins = np.repeat(units.begins, lengths) if with_places else 0
-        pieces = PiecePlaces(
-            np.repeat(np.arange(len(sizes)), sizes),
-            starts + begins,
-            ends + begins,
-            self._tokenizer.begins_word[values] & alone,
-        )
-        words: PieceRuns | None = None
-        if self._words is not None:
-            words = find_words(units, lengths, pieces) if alone else locate_words(examples, pieces)
+
+        def pieces() -> PiecePlaces:
+            begins = np.repeat(units.begins, lengths) if with_places else 0
+            return PiecePlaces(
+                np.repeat(np.arange(len(sizes)), sizes),
+                starts + begins,
+                ends + begins,
+                self._tokenizer.begins_word[values] & alone,
+            )
 
         def name(i: int) -> str:
             return f"example {examples[i].unique_id!r}"
 
-        sides, are_queries = self._sides, np.array([each.is_query for each in examples], bool)
-        cuts = None if sides is None else sides.cuts(are_queries)
+        words: PieceRuns | None = None
+        if self._words is not None and alone:
+            words = find_words(units, lengths, pieces())
+        elif self._words is not None:
+            words = locate_words(examples, pieces())
+        cuts = None if self._sides is None else self._sides.cuts(examples)
         rows, table = self._layout.rows(values, sizes, words, name, cuts)
         tables = {} if table is None else {"word": table}
         if self._with_spans:
-            spans = find_spans(examples, pieces, self._chunks)
+            spans = find_spans(examples, pieces(), self._chunks)
             rows, tables["span"] = place_spans(rows, spans, len(values), name)
-        if sides is not None:
-            rows = sides.marked(rows, are_queries)
+        if self._sides is not None:
+            rows = self._sides.marked(rows, examples)
         if self._scores and self._mask_id is not None:
             special_ids, by_word = self._frame.special_ids, self._words is not None
             rows = rows_to_score(rows, self._mask_id, special_ids, by_word=by_word)

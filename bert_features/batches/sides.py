@@ -3,12 +3,14 @@
 Shape legend: `N` examples, `R` rows, `T` tokens of all rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from bert_features.batches.row_plan import Rows, expand_ranges
 from bert_features.errors import ConfigError
+from bert_features.readers.input_example import InputExample
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,21 @@ class Sides:
         """One of the two."""
         return self.query if is_query else self.document
 
-    def cuts(self, are_queries: np.ndarray) -> np.ndarray:
-        """The tokens at which examples are cut, see `Layout.rows`: bool [N] -> int64 [N]."""
-        return np.where(are_queries, self.query.length, 0)
+    def cuts(self, examples: Sequence[InputExample]) -> np.ndarray:
+        """The tokens at which each example is cut, int64 [N], see `Layout.rows`."""
+        return np.where(_are_queries(examples), self.query.length, 0)
 
-    def marked(self, rows: Rows, are_queries: np.ndarray) -> Rows:
+    def marked(self, rows: Rows, examples: Sequence[InputExample]) -> Rows:
         """The rows, filled where their side says so, with `attended` and `scored`.
 
         Args:
           rows: a row for each example, or its windows, which are not filled.
-          are_queries: bool [N].
+          examples: the examples.
 
         Raises:
           ConfigError: rows are packed, and there is a query that is filled with unseen tokens.
         """
-        query = self.query
+        query, are_queries = self.query, _are_queries(examples)
         if self.packed and are_queries.any() and query.fill_length and not query.fill_attended:
             raise ConfigError.naming(
                 "{packing} is given, and queries of this checkpoint are filled with tokens that "
@@ -83,6 +85,10 @@ class Sides:
         )
 
 
+def _are_queries(examples: Sequence[InputExample]) -> np.ndarray:
+    return np.array([example.is_query for example in examples], bool)
+
+
 def _filled(rows: Rows, counts: np.ndarray, fill_id: int) -> tuple[Rows, np.ndarray]:
     """The rows with some more tokens behind each, int64 [R]; which tokens these are, bool [T]."""
     lengths = rows.lengths + counts
@@ -90,10 +96,9 @@ def _filled(rows: Rows, counts: np.ndarray, fill_id: int) -> tuple[Rows, np.ndar
     total = int(lengths.sum())
     is_fill = np.ones(total, bool)
     is_fill[expand_ranges(starts, rows.lengths)] = False
-    columns = {f.name: getattr(rows, f.name) for f in fields(rows)}
     spread = {}
-    for name, values in columns.items():
-        if values is not None and len(values) == len(rows.values) and name not in _OF_ROWS:
+    for name in {field.name for field in fields(rows)} - _OF_ROWS:
+        if (values := getattr(rows, name)) is not None:
             spread[name] = np.full(total, fill_id if name == "values" else -1, values.dtype)
             spread[name][~is_fill] = values
     single = rows.type_starts >= rows.lengths  # without a second text

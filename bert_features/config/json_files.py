@@ -58,4 +58,6 @@ def parse_json(data: bytes, source: str) -> Any:
     except RecursionError as error:
         raise CheckpointError(f"{source} is nested too deeply; fetch it again") from error
     except ValueError as error:  # Python's limit of 4,300 digits; reading more takes too long
-        raise CheckpointError(f"{source} holds an integer of too many digits; fix it") from error
+        raise CheckpointError(
+            f"{source} holds an integer of too many digits; fetch it again"
+        ) from error

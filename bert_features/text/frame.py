@@ -48,7 +48,9 @@ class Frame:
         """A family's frame by the ids of its pieces; CheckpointError without the first or last."""
         first, last, pad, mask = special_pieces(model_type)
         if lacking := [piece for piece in (first, last) if piece not in ids]:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}; pass BERT's")
+            raise CheckpointError(
+                f"the vocabulary lacks {', '.join(lacking)}; pass the checkpoint's own"
+            )
         other = model_type in OTHER_FRAMES
         return cls(
             *(ids[first], ids[last], ids.get(pad, 0), ids.get(UNK, -1), ids.get(mask)),

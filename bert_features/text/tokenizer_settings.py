@@ -118,7 +118,9 @@ def read_added(
                     **{flag: bool(entry.get(flag)) for flag in _FLAGS},
                 }
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise CheckpointError(f"an added token beside {path} has no text and id; fix it") from error
+        raise CheckpointError(
+            f"an added token beside {path} has no text and id; fetch it again"
+        ) from error
     return made
 
 
