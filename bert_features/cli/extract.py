@@ -123,7 +123,7 @@ def extract(
         ),
     ] = None,
 ) -> None:
-    """Writes the hidden layers of tokens, words or texts."""
+    """Writes the hidden layers of tokens, words, spans or texts."""
     from bert_features.corpus.job import extract as run
     from bert_features.corpus.target import is_folder
 

@@ -233,9 +233,9 @@ class ExtractConfig(Settings):
     )
     spans: SpanRule | None = setting(
         None,
-        "How the spans of level span are made, where the input has none: sentences (of another "
-        "language than English sentences:LANG, as in sentences:de); or chunks of N tokens, N or "
-        "N/M, of which neighbors share up to M tokens.",
+        "What the spans are, for level span, if the input has none: sentences; sentences:LANG for "
+        "another language than English, as sentences:de; N for chunks of N tokens; N/M for chunks "
+        "that share up to M tokens.",
         INPUT,
         role="features",
         allowed="sentences, sentences:LANG, N or N/M with M below N",

@@ -8,7 +8,7 @@ from bert_features.config.settings import shown
 from bert_features.readers.fields import FieldError
 from bert_features.readers.input_example import InputExample, Span
 
-_ALLOWED = "[begin, end], [begin, end, label] or [begin, end, label, type_id]"
+_ALLOWED = "[begin, end], [begin, end, label], [begin, end, label, type_id] or an object of these"
 _STARTS, _CONTINUES, _OUTSIDE = "BSU", "IEL", ("O", "_", "-", "")
 
 
