@@ -54,7 +54,7 @@ def test_fields_of_every_format(tmp_path):
         ([[-1, 1]], "outside of its text"),
         ([[0, 1, "", 1]], "outside of its text: there is no second text"),
         ([[0, 1, "", 2]], "with type_id 0 or 1"),
-        ([[0, 1.5]], r"expected \[begin, end\], \[begin, end, label\] or"),
+        ([[0, 1.5]], r"expected \[begin, end\], \[begin, end, label\],"),
         ([[0, True]], "expected"),
         ([[0]], "expected"),
         ([{"begin": 0, "stop": 1}], "expected"),
