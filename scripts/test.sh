@@ -2,7 +2,7 @@
 # Installs what the tests need into .venv, then runs lint, format, types and tests.
 #
 #   bash scripts/test.sh                   everything
-#   bash scripts/test.sh --fast            without the tests marked slow: about 3 minutes on 2 cores
+#   bash scripts/test.sh --fast            without the tests marked slow: under 4 minutes on 2 cores
 #   bash scripts/test.sh [--fast] ARGS…    ARGS go to pytest: a folder, -k NAME, -n0 for one process
 #
 # Two modules of tests run at a time, as most of their time goes to processes of one thread. Their
