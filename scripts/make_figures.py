@@ -10,6 +10,7 @@ from pathlib import Path
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.attention import show_attention
 from bert_features.plots.charts import Chart, write_chart
+from bert_features.plots.examples import find_origin
 from bert_features.plots.histogram import token_histogram
 from bert_features.plots.labelled import read_labelled
 from bert_features.plots.probe import probe
@@ -21,11 +22,15 @@ ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ExtractConfig(device="cpu")
 
 
-TOPICS, SENSES = ROOT / "tests" / "data" / "topics.csv", ROOT / "tests" / "data" / "senses.tsv"
+TEXTS = ROOT / "tests" / "data"
+
+
+def _settings(**labels: str) -> ExtractConfig:
+    return ExtractConfig.of({"device": "cpu", "level": "word", **labels})
 
 
 def _scatter() -> Chart:
-    topics = read_labelled(str(TOPICS), SETTINGS, "topic")
+    topics = read_labelled(str(TEXTS / "topics.csv"), _settings(label_field="topic"))
     layers, methods = ("embeddings", 2, -1), ("pca", "tsne")
     return scatter_texts(SETTINGS, topics, layers=layers, methods=methods)
 
@@ -36,10 +41,15 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "similarity.svg": lambda: compare_tokens(SETTINGS, ["A dog barked.", "The cat ran off."]),
     "attention.svg": lambda: show_attention(SETTINGS, "The cat was tired.", layers=[2]),
     "word.svg": lambda: compare_word(
-        SETTINGS, "bank", read_labelled(str(SENSES), SETTINGS, "sense"), layer=2
+        SETTINGS,
+        "bank",
+        read_labelled(str(TEXTS / "senses.tsv"), _settings(label_field="sense")),
+        layer=2,
     ),
     "scatter.svg": _scatter,
-    "probe.svg": lambda: probe(SETTINGS, read_labelled(str(TOPICS), SETTINGS, "topic")),
+    "entities.svg": lambda: probe(
+        find_origin(str(TEXTS / "entities.conll"), _settings(label_field="ner")), metric="macro_f1"
+    ),
 }
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -19,9 +21,15 @@ from bert_features.config.input_format import FIELD_NAMES
 from bert_features.config.layers import ALL, parse_layers
 from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
 from bert_features.errors import ConfigError, InputError
-from bert_features.files import Role
+from bert_features.files import Role, check_apart, check_target, real_target, replacing
 from bert_features.monitor.run import Pace
-from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
+from bert_features.plots.settings import (
+    INPUT_SETTINGS,
+    MAX_EXAMPLES,
+    MODEL_SETTINGS,
+    PROBE_SETTINGS,
+    WORD_SETTINGS,
+)
 
 if TYPE_CHECKING:
     from bert_features.plots.charts import Chart
@@ -63,15 +71,6 @@ LayersOption = Annotated[
         "block.",
         show_default=False,
         rich_help_panel=OUTPUTS,
-    ),
-]
-LabelFieldOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label-field",
-        help="Column or JSON field of the labels.",
-        show_default=False,
-        rich_help_panel=INPUT,
     ),
 ]
 FileArgument = Annotated[
@@ -186,7 +185,7 @@ def attention(
 
 
 @_kind("plot word bank lines.tsv --label-field sense -o bank.svg")
-@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field", *WORD_SETTINGS)
 def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],
     output: OutputOption,
@@ -201,7 +200,6 @@ def word(
             rich_help_panel=INPUT,
         ),
     ] = None,
-    label_field: LabelFieldOption = None,
     layer: LayerOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -213,17 +211,16 @@ def word(
     with _drawing(output, overwrite=overwrite, read=input_path) as draw:
         from bert_features.plots.word import compare_word
 
-        lines = _texts_of_word(input_path, text, settings, label_field)
+        lines = _texts_of_word(input_path, text, settings)
         draw(compare_word(settings, word, lines, _layer(layer)))
 
 
 @_kind("plot scatter labelled.csv --label-field topic -o topics.png")
-@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS)
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field")
 def scatter(
     input_path: FileArgument,
     output: OutputOption,
     settings: ExtractConfig,
-    label_field: LabelFieldOption = None,
     layers: LayersOption = None,
     pooling: Annotated[
         str, typer.Option(help="Poolings, separated by commas.", rich_help_panel=OUTPUTS)
@@ -242,7 +239,7 @@ def scatter(
         from bert_features.plots.labelled import read_labelled
         from bert_features.plots.scatter import scatter_texts
 
-        labelled = read_labelled(input_path, settings, label_field)
+        labelled = read_labelled(input_path, settings)
         draw(
             scatter_texts(
                 settings,
@@ -255,55 +252,95 @@ def scatter(
         )
 
 
-@_kind("plot probe labelled.csv --label-field topic -o probe.html")
-@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS)
+@_kind("plot probe sentences.conllu --label-field upos -o probe.png")
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS)
 def probe(
-    input_path: FileArgument,
-    output: OutputOption,
-    label_field: Annotated[
-        str, typer.Option(help="Column or JSON field of the labels.", rich_help_panel=INPUT)
+    input_path: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="File of labelled texts, words or spans; or a features file of layers of labelled "
+            "words or spans.",
+            show_default=False,
+        ),
     ],
+    output: OutputOption,
     settings: ExtractConfig,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of other examples to score, of the same kind; by default the examples are "
+            "scored by cross-validation.",
+            rich_help_panel=INPUT,
+            show_default=False,
+        ),
+    ] = None,
+    max_examples: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="Most examples; of a larger file whole texts are drawn at random.",
+            rich_help_panel=INPUT,
+        ),
+    ] = MAX_EXAMPLES,
     layers: LayersOption = None,
     pooling: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Poolings, separated by commas, the preferred one first.", rich_help_panel=OUTPUTS
+            help="Poolings, separated by commas, the preferred one first; by default mean, of "
+            "texts mean,cls,max, of a features file all.",
+            rich_help_panel=OUTPUTS,
+            show_default=False,
         ),
-    ] = "mean,cls,max",
+    ] = None,
     folds: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Folds of the cross-validation.")
+        int,
+        typer.Option(
+            min=2, metavar="N", help="Folds of the cross-validation, or parts of the test examples."
+        ),
     ] = 5,
     score: Annotated[
-        Literal["accuracy", "balanced_accuracy"],
-        typer.Option(help="Score; balanced_accuracy gives each class the same weight."),
+        Literal["accuracy", "balanced_accuracy", "macro_f1"],
+        typer.Option(help="Score; all but accuracy give each label the same weight."),
     ] = "accuracy",
+    report: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON file for every number, the settings and the versions.",
+            rich_help_panel=FILES,
+            show_default=False,
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Recommends a layer and a pooling by a linear classifier.
+    """Recommends a layer by a linear classifier, with control labels, baselines and code length.
 
-    Prints the score of each with its standard error over the folds, and the command to extract with
-    the recommended ones.
+    Prints the scores of each layer with their standard errors, and the command to extract with the
+    recommended one.
     """
-    with _drawing(output, overwrite=overwrite, read=input_path) as draw:
-        from bert_features.plots.labelled import read_labelled
+    with _drawing(output, overwrite=overwrite, read=input_path, report=report) as draw:
+        from bert_features.plots.examples import Texts, find_origin
         from bert_features.plots.probe import probe as run
 
-        labelled = read_labelled(input_path, settings, label_field)
+        chosen = _layers(layers), pooling.split(",") if pooling else None
+        origins = [find_origin(each, settings, *chosen) for each in (input_path, test) if each]
         result = run(
-            settings,
-            labelled,
-            layers=_layers(layers),
-            poolings=pooling.split(","),
-            folds=folds,
-            metric=score,
-            report=draw.report,
+            *origins, folds=folds, metric=score, max_examples=max_examples, report=draw.report
         )
         draw(result)
-    recommended = result.recommendation
-    print(f"\n{table(result.table())}\n\n{recommended.sentence}")
-    if recommended.choice is not None:
-        print(f"\n{_extract_command(input_path, settings, recommended.choice)}")
+        if report is not None:
+            used = {*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS}
+            values = result.report(settings.model_dump(mode="json", include=used))
+            with replacing(Path(report), overwrite=overwrite) as new:
+                new.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    advice = result.advice
+    print(f"\n{table(result.table())}\n\n{advice.sentence}")
+    if advice.choice is not None and isinstance(origins[0], Texts):
+        command = _extract_command(input_path, settings, origins[0].level, advice.choice)
+        print(f"\n{command}")
 
 
 @dataclass
@@ -330,21 +367,27 @@ class _Drawing:
 
 
 @contextlib.contextmanager
-def _drawing(output: str, *, overwrite: bool, read: str | None = None) -> Iterator[_Drawing]:
+def _drawing(
+    output: str, *, overwrite: bool, read: str | None = None, report: str | None = None
+) -> Iterator[_Drawing]:
     """Gives what writes a figure; a file that cannot be written is refused first."""
     from bert_features.plots.charts import check_chart
 
     roles: list[Role] = [] if read in (None, "-") else [("the input", str(read))]
     check_chart(output, overwrite=overwrite, read=roles)
+    if report is not None:
+        check_apart(roles, [("the figure", output), ("the report", report)])
+        check_target(real_target(report), overwrite=overwrite)
     with Heartbeat("making the figure") as heartbeat:
         yield _Drawing(output, overwrite, heartbeat)
 
 
-def _extract_command(path: str, settings: ExtractConfig, choice: "Score") -> str:
+def _extract_command(path: str, settings: ExtractConfig, level: str, choice: "Score") -> str:
     """The command that extracts with a layer and a pooling from the same texts and model."""
     words = ["bert-features", "extract", path, "-o", "features.parquet", f"--layers={choice.layer}"]
-    words += ["--level", "sequence", "--pooling", choice.pooling]
-    names = dict.fromkeys((*MODEL_SETTINGS, *INPUT_SETTINGS, *FIELD_NAMES))
+    words += ["--level", level, "--pooling", choice.pooling]
+    of_labels = PROBE_SETTINGS if level != "sequence" else ()  # extract keeps no labels of texts
+    names = dict.fromkeys((*MODEL_SETTINGS, *INPUT_SETTINGS, *FIELD_NAMES, *of_labels))
     del names["id_field"]  # figures number the texts; the file may have no such field
     for name in names:
         value = getattr(settings, name)
@@ -356,7 +399,7 @@ def _extract_command(path: str, settings: ExtractConfig, choice: "Score") -> str
 
 
 def _texts_of_word(
-    path: str | None, texts: list[str] | None, settings: ExtractConfig, label_field: str | None
+    path: str | None, texts: list[str] | None, settings: ExtractConfig
 ) -> "Labelled":
     from bert_features.plots.labelled import Labelled, read_labelled
     from bert_features.readers.input_example import InputExample
@@ -365,10 +408,10 @@ def _texts_of_word(
         found = "there are no texts" if path is None else "FILE and --text are both given"
         raise ConfigError(f"{found}; pass one of the two, FILE or --text")
     if path is not None:
-        return read_labelled(path, settings, label_field)
-    if label_field is not None:
+        return read_labelled(path, settings)
+    if (field := settings.label_field) is not None:
         raise ConfigError(
-            f"--label-field is {label_field!r}, but texts given by --text have no labels; pass FILE"
+            f"--label-field is {field!r}, but texts given by --text have no labels; pass FILE"
         )
     examples = [InputExample(i, text) for i, text in enumerate(texts or ())]
     return Labelled("the texts", examples, None)

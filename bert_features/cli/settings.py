@@ -28,6 +28,8 @@ _CONFIG = Annotated[
     ),
 ]
 _TYPES = get_type_hints(ExtractConfig)
+# Settings that have a meaning at one level: commands without that setting imply it.
+_LEVELS = {"span_field": "span", "label_field": "word", "word_split": "word"}
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
@@ -51,6 +53,9 @@ def takes_settings(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(**given: Any) -> None:
             values = {name: given.pop(name) for name in names}
+            if "level" not in names:
+                levels = (level for name, level in _LEVELS.items() if values.get(name) is not None)
+                values["level"] = next(levels, None)
             settings = _settings(given.pop("config", None), values)
             in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
             try:

@@ -11,7 +11,7 @@ from bert_features.config.bert_config import BertConfig, CheckpointOptions, Gelu
 from bert_features.config.config_files import PRESETS, read_config
 from bert_features.config.features import OutputDtype, OutputSpec
 from bert_features.config.input_format import Delimiter, FormatName, InputFormat, LineBytes
-from bert_features.config.kinds import SPAN_SETTINGS, Kind
+from bert_features.config.kinds import UNIT_SETTINGS, Kind
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.layers import DEFAULT_LAYERS, LAYERS_ALLOWED, LayersSetting
 from bert_features.config.output_specs import output_names, plan_outputs
@@ -240,6 +240,7 @@ class ExtractConfig(Settings):
         role="features",
         allowed="sentences, sentences:LANG, N or N/M with M below N",
     )
+    label_field: str | None = _INPUT["label_field"]
     span_field: str | None = _INPUT["span_field"]
     delimiter: Delimiter | None = _INPUT["delimiter"]
     quoting: bool | None = _INPUT["quoting"]
@@ -382,7 +383,7 @@ class ExtractConfig(Settings):
                 settings + " and {outputs} are both set; set it in each output instead"
             )
         check_names_differ(output_names(self.output_configs(), self.layers))
-        shared = {*OF_ALL_OUTPUTS} if self.outputs else {"word_split", *SPAN_SETTINGS}
+        shared = {*OF_ALL_OUTPUTS} if self.outputs else {*UNIT_SETTINGS}
         for name in idle_settings(dict(self)) & self.model_fields_set & shared:
             raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
         return self
@@ -428,7 +429,12 @@ class ExtractConfig(Settings):
         """The outputs, resolved for an architecture; errors as `output_specs.plan_outputs`."""
         try:
             return plan_outputs(
-                self.output_configs(), config, layers=self.layers, dtype=self.dtype, auto=auto
+                self.output_configs(),
+                config,
+                layers=self.layers,
+                dtype=self.dtype,
+                auto=auto,
+                labelled=self.label_field is not None,
             )
         except ConfigError as error:
             if not self.outputs:

@@ -39,6 +39,7 @@ class Feature:
         known, and for other dtypes.
       kind: one of `kinds.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
       heads: of attention: the D heads, or `mean` or `max` of all.
+      labelled: whether the words have labels, in a column of their own.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Feature:
     kind: str = "layers"
     ranges: Ranges = field(default=(), repr=False)
     heads: tuple[int | str, ...] = ()
+    labelled: bool = False
 
     @property
     def unit(self) -> str:
@@ -81,12 +83,12 @@ class Feature:
         return f"{self.name} {self.dtype} [{', '.join(map(str, shape))}]"
 
     def to_metadata(self) -> dict[str, Any]:
-        """The fields of `Feature` by name, without a `kind`, `ranges` or `heads` by default.
+        """The fields of `Feature` by name; `kind` and those behind it only if they are set.
 
         Fields that a subclass adds are left out too.
         """
         values = {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
-        usual = {"kind": "layers", "ranges": (), "heads": ()}
+        usual = {"kind": "layers", "ranges": (), "heads": (), "labelled": False}
         return {n: v for n, v in values.items() if n not in usual or v != usual[n]}
 
 

@@ -21,7 +21,7 @@ LineBytes = Annotated[int, Field(ge=1, le=LARGEST_LINE_BYTES)]
 # The settings that name a field of a table.
 FIELD_NAMES = ("id_field", "text_field", "text_b_field", "tokens_field")
 _LINES = ("max_line_bytes",)
-_RECORDS = (*FIELD_NAMES, "span_field")
+_RECORDS = (*FIELD_NAMES, "label_field", "span_field")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class FormatRow:
       settings: the settings, besides `format`, that have a meaning in it.
       can_be_cut: whether a line, or a row of Parquet, is an example that needs none before it.
       column: the default of `conll_column`; in CoNLL-U the column is called FORM.
+      columns: the names of the columns, if the file does not name them; `ner` is the last.
       delimiters: possible defaults of `delimiter`.
       quoting: the default of `quoting`; texts in tsv begin with quotes.
     """
@@ -44,13 +45,18 @@ class FormatRow:
     settings: tuple[str, ...]
     can_be_cut: bool = False
     column: int = 1
+    columns: tuple[str, ...] = ()
     delimiters: tuple[str, ...] = ()
     quoting: bool = False
 
 
-_COMMA = (*FIELD_NAMES, "delimiter", "quoting", *_LINES)
-_TAB = (*FIELD_NAMES, "quoting", *_LINES)
-_CONLL = ("id_field", "conll_column", "span_field", *_LINES)
+_COMMA = (*FIELD_NAMES, "label_field", "delimiter", "quoting", *_LINES)
+_TAB = (*FIELD_NAMES, "label_field", "quoting", *_LINES)
+_CONLL = ("id_field", "conll_column", "label_field", "span_field", *_LINES)
+_CONLLU_COLUMNS = (
+    *("id", "form", "lemma", "upos", "xpos"),
+    *("feats", "head", "deprel", "deps", "misc"),
+)
 FORMATS: dict[FormatName, FormatRow] = {
     "text": FormatRow("text", (), _LINES, can_be_cut=True),
     "words": FormatRow("text", (), _LINES, can_be_cut=True),
@@ -59,8 +65,8 @@ FORMATS: dict[FormatName, FormatRow] = {
     "csv": FormatRow("table", (".csv",), _COMMA, delimiters=(",", ";", "\t", "|"), quoting=True),
     "tsv": FormatRow("table", (".tsv",), _TAB, delimiters=("\t",)),
     "parquet": FormatRow("parquet", (".parquet",), _RECORDS, can_be_cut=True),
-    "conll": FormatRow("conll", (".conll",), _CONLL),
-    "conllu": FormatRow("conll", (".conllu",), _CONLL, column=2),
+    "conll": FormatRow("conll", (".conll",), _CONLL, columns=("form", "pos", "chunk", "ner")),
+    "conllu": FormatRow("conll", (".conllu",), _CONLL, column=2, columns=_CONLLU_COLUMNS),
 }
 
 
@@ -113,11 +119,18 @@ class InputFormat(Settings):
     tokens_field: str | None = setting(
         None, "Column or JSON field of lists of words; by default `tokens`.", INPUT
     )
+    label_field: str | None = setting(
+        None,
+        "Column or JSON field of the labels: of words a list, with null or _ for none; of a text "
+        "one. In CoNLL the number of a column, from 1, or its name, as upos or ner.",
+        INPUT,
+        min_length=1,
+    )
     span_field: str | None = setting(
         None,
         "Column or JSON field of the spans of each text, for level span: a list of [begin, end], "
         "[begin, end, label] or [begin, end, label, type_id], in characters of the text. In CoNLL "
-        "the number of the column of B-I-O tags, from 1.",
+        "the column of B-I-O tags, by its number, from 1, or its name.",
         INPUT,
         min_length=1,
     )

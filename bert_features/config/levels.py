@@ -26,6 +26,7 @@ class LevelRow:
         there until results are finished.
       is_text: whether a unit is a text of any length: its vector may be put together from several
         windows, and a query for it is a whole text.
+      labels: the column that is there only if the units have labels; empty for none.
       names: the column that names the units in an answer of the service, where a feature of one
         value is an object of these names; empty for lists.
     """
@@ -38,7 +39,12 @@ class LevelRow:
     fields: dict[str, str] = field(default_factory=dict)
     pieces: dict[str, str] = field(default_factory=dict)
     is_text: bool = False
+    labels: str = ""
     names: str = ""
+
+    def columns_of(self, *, labelled: bool) -> dict[str, str]:
+        """The columns that are there."""
+        return {n: dtype for n, dtype in self.columns.items() if labelled or n != self.labels}
 
     def count(self, units: Any) -> Any:
         """Number of vectors of a text with `units` units; a number or an array of numbers."""
@@ -70,6 +76,7 @@ LEVELS: dict[str, LevelRow] = {
             "word_ends": "int32",
             "word_type_ids": "int32",
             "word_num_pieces": "int32",
+            "word_labels": TEXT,
         },
         {
             "words": "word",
@@ -77,7 +84,9 @@ LEVELS: dict[str, LevelRow] = {
             "word_ends": "end",
             "word_type_ids": "type_id",
             "word_num_pieces": "num_pieces",
+            "word_labels": "label",
         },
+        labels="word_labels",
     ),
     "span": LevelRow(
         "span",

@@ -33,6 +33,7 @@ def plan_outputs(
     layers: Layers = DEFAULT_LAYERS,
     dtype: OutputDtype = "float32",
     auto: AutoPooling | None = None,
+    labelled: bool = False,
 ) -> tuple[OutputSpec, ...]:
     """Resolves outputs against an architecture.
 
@@ -48,6 +49,7 @@ def plan_outputs(
       dtype: dtype of outputs that have none.
       auto: what pooling `auto` means; by default the mean. It takes the last layer if its output
         names no layers.
+      labelled: whether words have labels.
 
     Raises:
       ConfigError: as `resolve_layers`; the number of weights is not that of layers, `dim` is wider
@@ -57,7 +59,7 @@ def plan_outputs(
     """
     entries = parse_layers(layers)
     specs = tuple(
-        spec
+        replace(spec, labelled=labelled and spec.unit == "word")
         for output, modules in (resolve_auto(output, auto) for output in outputs)
         for spec in KINDS[output.kind].specs(
             output, Context(config, entries, dtype, modules, auto.sparse if auto else None)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from bert_features.config.features import SMALL_DTYPES, OutputDtype
-from bert_features.config.kinds import KINDS, SPAN_SETTINGS, Kind, check_kind, unused
+from bert_features.config.kinds import KINDS, UNIT_SETTINGS, Kind, check_kind, unused
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.kinds.masked_lm import DEFAULT_TOP_K
 from bert_features.config.kinds.sparse import DEFAULT_TOP_K as DEFAULT_TERMS
@@ -161,7 +161,7 @@ class OutputConfig(Settings):
 # The settings of the single output of a run without named ones.
 SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
 # The settings of the run for outputs without their own.
-OF_ALL_OUTPUTS = ("layers", "dtype", "word_split", *SPAN_SETTINGS)
+OF_ALL_OUTPUTS = ("layers", "dtype", *UNIT_SETTINGS)
 
 
 def idle_settings(values: Mapping[str, Any]) -> set[str]:

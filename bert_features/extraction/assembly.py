@@ -150,7 +150,8 @@ class PoolResults:
         levels = {"token": Rows(splits, {"token_ids": ids})}
         for level, table in tables.items():
             if any(output.unit == level for output in self._outputs):
-                columns = columns_of_units(level, table, examples)
+                labelled = any(output.labelled for output in self._outputs)
+                columns = columns_of_units(level, table, examples, labelled=labelled)
                 levels[level] = Rows(table.row_splits, columns)
         batch, counts = FeatureBatch(ids_of(examples), levels=levels), dict[str, np.ndarray]()
         for output in self._outputs:

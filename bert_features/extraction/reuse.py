@@ -57,6 +57,7 @@ class Codec:
     def __init__(self, outputs: Sequence[OutputSpec]) -> None:
         self._outputs = tuple(outputs)
         self._levels = levels_of(outputs)
+        self._labelled = any(output.labelled for output in outputs)
         # The numbers of tokens and words stand before the counts, of other levels behind.
         self._counts = [n for n in COUNTS if "span" in self._levels or n not in SPAN_COUNTS]
         self._counts += [CUT] if any(output.max_units for output in outputs) else []
@@ -114,7 +115,8 @@ class Codec:
             columns[section.name] = values.reshape(shape)
             starts = ends
         for level in UNIT_COUNTS.keys() & self._levels:
-            columns |= texts_of_units(level, examples, columns, columns[LEVELS[level].splits])
+            splits = columns[LEVELS[level].splits]
+            columns |= texts_of_units(level, examples, columns, splits, labelled=self._labelled)
         batch = convert_to_batch(columns, self._outputs)
         batch.counts.update(dict.fromkeys(COUNTS, np.zeros(len(entries), np.int64)))
         batch.counts.update({name: header[:, 2 + i] for i, name in enumerate(self._counts)})
@@ -130,8 +132,11 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
 
 def key_of(example: InputExample) -> bytes:
     """A digest of all that an example's features depend on; other examples have other keys."""
+    values: tuple[object, ...]
     values = (example.text_a, example.text_b, example.words_a, example.words_b)
-    parts = _encode(values if example.spans is None else (*values, example.spans, example.prompt))
+    if example.spans is not None or example.labels is not None:
+        values = (*values, example.spans, example.prompt, example.labels)
+    parts = _encode(values)
     return hashlib.blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 

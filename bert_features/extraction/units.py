@@ -43,12 +43,13 @@ def vectors_of_units(
 
 
 def columns_of_units(
-    level: str, table: UnitTable, examples: Sequence[InputExample]
+    level: str, table: UnitTable, examples: Sequence[InputExample], *, labelled: bool
 ) -> dict[str, np.ndarray]:
     """The columns of words or spans."""
     values = table.starts, table.ends, table.type_ids, table.num_pieces
     columns = dict(zip(_numbers(level), values, strict=True))
-    return texts_of_units(level, examples, columns, table.row_splits) | columns
+    texts = texts_of_units(level, examples, columns, table.row_splits, labelled=labelled)
+    return texts | columns
 
 
 def texts_of_units(
@@ -56,6 +57,8 @@ def texts_of_units(
     examples: Sequence[InputExample],
     columns: Mapping[str, np.ndarray],
     splits: np.ndarray,
+    *,
+    labelled: bool,
 ) -> dict[str, np.ndarray]:
     """The columns of text of words or spans, which a cache does not hold: str [U], dtype object.
 
@@ -64,6 +67,7 @@ def texts_of_units(
       examples: N.
       columns: the other columns of the units.
       splits: int64 [N + 1], where the units of each example begin.
+      labelled: whether words have labels; a word without a vector has none.
     """
     places = list(zip(*(columns[name].tolist() for name in _numbers(level)[:3]), strict=True))
     strings: list[str] = []
@@ -77,13 +81,23 @@ def texts_of_units(
         strings += [
             next(given) if start < 0 else texts[kind][start:end] for start, end, kind in own
         ]
-        spans = example.spans
-        labels += [""] * len(own) if spans is None else [span.label for span in spans]
-    names = [name for name, dtype in LEVELS[level].columns.items() if dtype == TEXT]
+        labels += _labels(level, example) or [""] * len(own)
+    if level == "word" and labelled:
+        pieces = columns["word_num_pieces"].tolist()
+        labels = [label if count else "" for label, count in zip(labels, pieces, strict=True)]
+    row = LEVELS[level].columns_of(labelled=labelled)
+    names = [name for name, dtype in row.items() if dtype == TEXT]
     return {
         name: text_array(without_unwritable(values))
         for name, values in zip(names, (strings, labels), strict=False)
     }
+
+
+def _labels(level: str, example: InputExample) -> Sequence[str]:
+    """The labels of an example's words or spans; none if it has none."""
+    if level == "span":
+        return [span.label for span in example.spans or ()]
+    return (example.labels or ()) if example.words_a is not None else ()
 
 
 def _numbers(level: str) -> list[str]:

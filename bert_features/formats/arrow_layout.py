@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from bert_features.config.levels import LEVELS, TEXT
-from bert_features.formats.columns import convert_to_batch, level_of_columns, levels_of, value_dtype
+from bert_features.formats.columns import (
+    convert_to_batch,
+    level_of_columns,
+    levels_of,
+    unit_columns,
+    value_dtype,
+)
 from bert_features.formats.records import Feature, FeatureBatch
 
 # The key of our metadata, JSON, in the metadata of the schema.
@@ -29,7 +35,9 @@ def schema_of(features: Sequence[Feature], id_type: str) -> Any:
     types = {"int32": pa.int32(), TEXT: pa.string()}
     fields = [("unique_id", pa.string() if id_type == "str" else pa.int64())]
     for level in levels_of(features):
-        fields += [(name, pa.list_(types[dtype])) for name, dtype in LEVELS[level].columns.items()]
+        fields += [
+            (name, pa.list_(types[dtype])) for name, dtype in unit_columns(level, features).items()
+        ]
     return pa.schema(fields + [(feature.name, _feature_type(feature)) for feature in features])
 
 

@@ -47,6 +47,12 @@ def levels_of(features: Sequence[Feature]) -> list[str]:
     return [level for level, row in LEVELS.items() if row.splits and level in wanted]
 
 
+def unit_columns(level: str, features: Sequence[Feature]) -> dict[str, str]:
+    """The columns of a level's units that a file with these features has, and their dtypes."""
+    labelled = any(feature.labelled for feature in features if feature.unit == level)
+    return LEVELS[level].columns_of(labelled=labelled)
+
+
 def level_of_columns(features: Sequence[Feature]) -> dict[str, str]:
     """The level of each column with splits that a file may have, by its name."""
     columns = {name: level for level, row in LEVELS.items() for name in row.columns}
@@ -57,9 +63,9 @@ def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
     """The flat columns of a file, in order."""
     columns = {"unique_ids": Column("sequence", TEXT if id_type == "str" else "int64")}
     for level in levels_of(features):
-        row = LEVELS[level]
-        columns[row.splits] = Column("splits", "int64")
-        columns |= {name: Column(level, dtype) for name, dtype in row.columns.items()}
+        columns[LEVELS[level].splits] = Column("splits", "int64")
+        own = unit_columns(level, features)
+        columns |= {name: Column(level, dtype) for name, dtype in own.items()}
     return columns | {
         f.name: Column(f.level, value_dtype(f.dtype).name, f.stored_width) for f in features
     }

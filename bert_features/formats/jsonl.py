@@ -34,6 +34,7 @@ from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import (
     convert_ids,
     convert_to_batch,
+    unit_columns,
     value_dtype,
 )
 from bert_features.formats.headers import Header, read_sidecar
@@ -144,8 +145,9 @@ def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[s
 
 def _items(rows: Rows, level: LevelRow, features: list[Feature]) -> str:
     """The tokens or words of an example."""
-    keys = level.fields.values()
-    cells: Any = list(zip(*(rows.columns[name].tolist() for name in level.fields), strict=True))
+    fields = {name: key for name, key in level.fields.items() if name in rows.columns}
+    keys = fields.values()
+    cells: Any = list(zip(*(rows.columns[name].tolist() for name in fields), strict=True))
     count = int(rows.splits[-1])
     row_layers = _layers(features, rows.features) if features else [""] * count
     return ", ".join(
@@ -243,9 +245,10 @@ class File(RecordFile):
             else:
                 columns[row.splits] = np.array([0, len(items)])
                 columns |= _values([item["layers"] for item in items], features)
-                for name, key in row.fields.items():
-                    dtype = object if row.columns[name] == TEXT else np.int32
-                    columns[name] = np.array([item[key] for item in items], dtype)
+                for name, kind in unit_columns(level, self.features).items():
+                    if (key := row.fields.get(name)) is not None:
+                        dtype = object if kind == TEXT else np.int32
+                        columns[name] = np.array([item[key] for item in items], dtype)
         return convert_to_batch(columns, self.features)
 
 

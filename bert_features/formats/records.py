@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from bert_features.config.features import Feature as Feature
-from bert_features.config.levels import LEVELS
+from bert_features.config.levels import LEVELS, TEXT
 
 # The columns of `WordSpans`, in order.
-SPANS = tuple(LEVELS["word"].columns)[1:]
+SPANS = tuple(name for name, dtype in LEVELS["word"].columns.items() if dtype != TEXT)
 
 # Entries of a list that a repr shows.
 _MAX_SHOWN = 6
@@ -122,6 +122,7 @@ class FeatureRecord(ShortRepr):
       token_ids: int32 [tokens]; None without tokens, or where the format (the official JSON lines)
         does not hold them.
       words: its words; None unless a feature is of words.
+      word_labels: the label of each word, "" for none; None unless the file has labels.
       word_spans: positions of the words; None without words.
       units: the columns of each further level by name, int32 [units] or texts; None without any.
       offsets: the first character of each token in its text and the position after its last one;
@@ -133,6 +134,7 @@ class FeatureRecord(ShortRepr):
     tokens: tuple[str, ...] | None = None
     token_ids: np.ndarray | None = None
     words: tuple[str, ...] | None = None
+    word_labels: tuple[str, ...] | None = None
     word_spans: WordSpans | None = None
     units: dict[str, dict[str, Any]] | None = None
     offsets: tuple[tuple[int, int] | None, ...] | None = None
@@ -249,7 +251,7 @@ class FeatureBatch(ShortRepr):
                 parts |= cells | texts
             elif level == "word":
                 spans = WordSpans(*(cells[name] for name in SPANS))
-                parts |= {"words": texts["words"], "word_spans": spans}
+                parts |= texts | {"word_spans": spans}
             elif cells:
                 parts.setdefault("units", {})[level] = cells | texts
         return parts

@@ -30,6 +30,7 @@ from bert_features.formats.columns import (
     convert_to_columns,
     levels_of,
     text_array,
+    unit_columns,
 )
 from bert_features.formats.headers import Header, read_sidecar
 from bert_features.formats.record_file import RecordFile
@@ -108,7 +109,7 @@ class File(RecordFile):
         fields = example.features.feature
         columns = {"unique_ids": convert_ids([_unique_id(example, self.id_type)], self.id_type)}
         for level in levels_of(self.features):
-            for name, dtype in LEVELS[level].columns.items():
+            for name, dtype in unit_columns(level, self.features).items():
                 if dtype == TEXT:
                     columns[name] = text_array(_texts(fields[name]))
                     columns[LEVELS[level].splits] = np.array([0, len(columns[name])])

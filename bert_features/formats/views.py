@@ -12,7 +12,7 @@ from bert_features.config.kinds import KINDS
 from bert_features.config.levels import LEVELS, TEXT
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
-from bert_features.formats.columns import levels_of, object_array, value_dtype
+from bert_features.formats.columns import levels_of, object_array, unit_columns, value_dtype
 from bert_features.formats.records import SPANS, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.formats.sparse import csr_blocks, pieces_of, to_csr
@@ -278,7 +278,11 @@ class FeatureView:
         if not features or LEVELS[level].axes != 1:
             allowed = ", ".join(sorted({f.level for f in self.features if not f.is_paired}))
             raise OutputError(f"level is {level!r}; allowed in {self._source.path}: {allowed}")
-        names = [n for n in LEVELS[level].columns if n != "token_ids" or self._source.has_token_ids]
+        names = [
+            n
+            for n in unit_columns(level, self.features)
+            if n != "token_ids" or self._source.has_token_ids
+        ]
         cells: dict[str, list[Any]] = {name: [] for name in ("unique_id", *names, *features)}
         for row in map(_cells_of, self):
             for name in (*names, *features):
@@ -288,8 +292,8 @@ class FeatureView:
 
     def _level_columns(self) -> dict[str, str]:
         """The columns of tokens and words, and their dtypes."""
-        levels = levels_of(self.features)
-        return {name: dtype for level in levels for name, dtype in LEVELS[level].columns.items()}
+        levels = [unit_columns(level, self.features) for level in levels_of(self.features)]
+        return {name: dtype for columns in levels for name, dtype in columns.items()}
 
 
 def _cells_of(record: FeatureRecord) -> dict[str, Any]:
@@ -300,6 +304,7 @@ def _cells_of(record: FeatureRecord) -> dict[str, Any]:
         "tokens": record.tokens,
         "token_ids": record.token_ids,
         "words": record.words,
+        "word_labels": record.word_labels,
         **spans,
         **{name: cell for unit in (record.units or {}).values() for name, cell in unit.items()},
         **record.features,

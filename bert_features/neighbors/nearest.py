@@ -206,7 +206,7 @@ def find_texts(
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     recorded = file.metadata.get("config", {})
-    names = {*ExtractConfig.names("source")} - {"shard", "span_field"}
+    names = {*ExtractConfig.names("source")} - {"shard", "label_field", "span_field"}
     settings = ExtractConfig(
         **{name: value for name, value in recorded.items() if name in names and value is not None}
     )

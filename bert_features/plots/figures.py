@@ -67,10 +67,13 @@ def look(names: Sequence[str]) -> tuple[alt.Scale, alt.Scale]:
 
 
 def layer_axis(
-    places: Sequence[int], embeddings: str = "embeddings", title: str = "layer"
+    places: Sequence[int],
+    embeddings: str = "embeddings",
+    title: str | None = "layer",
+    mix: int | None = None,
 ) -> alt.Axis:
-    """An axis of layers at their numbers; the embeddings are at -1."""
-    name = f"datum.value < 0 ? '{embeddings}' : datum.value"
+    """An axis of layers at their numbers; the embeddings are at -1, a mix where it is told."""
+    name = f"datum.value < 0 ? '{embeddings}' : datum.value == {mix or -9} ? 'mix' : datum.value"
     return alt.Axis(values=list(places), labelExpr=name, grid=False, title=title)
 
 

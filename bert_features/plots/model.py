@@ -67,13 +67,7 @@ class Model:
     @property
     def title(self) -> str:
         """Its name without the folder it is in, and its layers."""
-        name = self.checkpoint.name
-        if name == MINILM:
-            name = "minilm (all-MiniLM-L6-v2, not Google's BERT)"
-        elif Path(name).exists():
-            name = Path(name).name
-        count = self.checkpoint.config.num_hidden_layers
-        return f"{name}, {count} layers (0 to {count - 1})"
+        return title_of(self.checkpoint.name, self.checkpoint.config.num_hidden_layers)
 
     def layers(self, entries: Sequence[Layer] | None = None) -> tuple[Layer, ...]:
         """Layers by their numbers from 0, the lowest first; by default all of them.
@@ -101,6 +95,14 @@ class Model:
             progress=lambda counts: report("texts", counts.examples, len(examples)),
         )
         return [record for batch in batches for record in batch.records(extractor.features())]
+
+
+def title_of(checkpoint: str, layers: int) -> str:
+    """The name of a checkpoint without the folder it is in, and its layers."""
+    name = Path(checkpoint).name if Path(checkpoint).exists() else checkpoint
+    if checkpoint == MINILM:
+        name = "minilm (all-MiniLM-L6-v2, not Google's BERT)"
+    return f"{name}, {layers} layers (0 to {layers - 1})"
 
 
 def layer_name(layer: Layer) -> str:

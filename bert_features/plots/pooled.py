@@ -8,14 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from bert_features.config.poolings import POOLINGS as ALL_POOLINGS
+from bert_features.config.poolings import POOLINGS, Level
 from bert_features.errors import ConfigError, InputError
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.model import Layer, Model, Report, check_names, output_name, output_of
 
 _T = TypeVar("_T")
 
-POOLINGS = ("mean", "cls", "max")
 # All vectors are in memory at the same time, some of them twice.
 _MAX_BYTES = 4 << 30
 # What a value may differ by from batch to batch (docs/performance.md).
@@ -34,26 +33,30 @@ def pooled_vectors(
     Raises ConfigError for a pooling that is unknown or named twice, or without the pooler's layer;
     InputError if the vectors would take too much memory.
     """
-    pairs = _combinations(model, layers, poolings)
+    pairs = combinations(model, layers, poolings)
+    check_memory(labelled.name, len(labelled.examples), pairs, model.checkpoint.config.hidden_size)
     outputs = [output_of(layer, "sequence", pooling) for layer, pooling in pairs]
-    count, hidden = len(labelled.examples), model.checkpoint.config.hidden_size
-    size = count * len(pairs) * hidden * 4
+    records = model.extract(labelled.examples, outputs, report)
+    return {
+        pair: without_noise(np.stack([record.features[output_name(*pair)] for record in records]))
+        for pair in pairs
+    }
+
+
+def check_memory(name: str, count: int, pairs: Sequence[tuple[Layer, str]], width: int) -> None:
+    """Refuses `count` vectors of a file, for each layer and pooling, that take too much memory."""
+    size = count * len(pairs) * width * 4
     if size > _MAX_BYTES:
         raise InputError.naming(
-            "{name} has {count:,} texts, whose vectors take {size:.1f} GiB in {pairs} "
+            "{name} has {count:,} examples, whose vectors take {size:.1f} GiB in {pairs} "
             "combinations of layer and pooling; the limit is {most} GiB: pass fewer {layers}, "
-            "fewer of {pooling}, or fewer texts",
-            name=labelled.name,
+            "fewer of {pooling}, or fewer examples",
+            name=name,
             count=count,
             size=size / (1 << 30),
             pairs=len(pairs),
             most=_MAX_BYTES >> 30,
         )
-    records = model.extract(labelled.examples, outputs, report)
-    return {
-        pair: _without_noise(np.stack([record.features[output_name(*pair)] for record in records]))
-        for pair in pairs
-    }
 
 
 def each_on_one_thread(unit: str, things: Iterable[_T], report: Report) -> Iterator[_T]:
@@ -73,11 +76,11 @@ def each_on_one_thread(unit: str, things: Iterable[_T], report: Report) -> Itera
             yield thing
 
 
-def _combinations(
-    model: Model, layers: Sequence[Layer], poolings: Sequence[str]
+def combinations(
+    model: Model, layers: Sequence[Layer], poolings: Sequence[str], level: Level = "sequence"
 ) -> list[tuple[Layer, str]]:
     """The pairs (layer, pooling) that exist; the pooler takes the last layer alone."""
-    check_names("pooling", poolings, ALL_POOLINGS["sequence"])
+    check_names("pooling", poolings, POOLINGS[level])
     last = model.layers()[-1]
     if "pooler" in poolings and last not in layers:
         raise ConfigError.naming(
@@ -91,7 +94,7 @@ def _combinations(
     ]
 
 
-def _without_noise(vectors: np.ndarray) -> np.ndarray:
+def without_noise(vectors: np.ndarray) -> np.ndarray:
     """The vectors [N, D] with dimensions made constant that differ by rounding alone.
 
     The embeddings of [CLS] are the same in all texts but for the rounding of their batches, which a

@@ -1,106 +1,191 @@
-"""A probe: how well a linear classifier reads labels from each layer and pooling."""
+"""A probe: what a linear classifier reads from each layer, and how much of it the layer knows."""
 
-import logging
+import importlib.metadata
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+import numpy as np
 
-from bert_features.config.extract_config import ExtractConfig
+from bert_features.plots.advice import Advice, advise
 from bert_features.plots.charts import Chart
+from bert_features.plots.classifier import SEED
+from bert_features.plots.examples import Origin, gather
 from bert_features.plots.figures import finish, layer_axis, look
-from bert_features.plots.labelled import Labelled, check_classes
-from bert_features.plots.model import Layer, Model, Report, layer_name, layer_place
-from bert_features.plots.pooled import POOLINGS, pooled_vectors
-from bert_features.plots.scores import (
-    METRICS,
-    Recommendation,
-    Score,
-    chance_level,
-    cross_validate,
-    recommend,
-)
+from bert_features.plots.model import Layer, Report, layer_place
+from bert_features.plots.scores import METRICS, Folds, Scores, score_all, standard_error
+from bert_features.plots.settings import MAX_EXAMPLES
 
 FOLDS = 5
 _SENTENCE_WIDTH = 88  # characters on a line below the picture
-
-logger = logging.getLogger("bert_features")
+_WIDTH = 640
+_MIX = "mix"
+_NUMBERS = ".3f"
+_PACKAGES = ("bert_features", "scikit-learn", "scipy", "numpy")
 
 
 @dataclass(frozen=True)
 class Probe(Chart):
-    """Scores by layer and pooling.
+    """Scores by layer and pooling, with their controls and baselines.
 
     Attributes:
+      model: the title of the model.
       classes: the number of examples by label.
-      scores: the scores, by layer from the lowest and by pooling in the order asked for.
-      metric: the name of the score, one of `METRICS`.
+      about: how many examples there are, and of how many.
+      found: the scores.
+      folds: number of folds.
     """
 
     model: str
-    classes: dict[str, int]
-    scores: Sequence[Score]
-    chance: float
-    metric: str
-    recommendation: Recommendation
+    classes: Mapping[str, int]
+    about: str
+    found: Scores
+    folds: int
+    advice: Advice
 
     def describe(self) -> tuple[str, str]:
         """What was drawn, in one line; and the title of a page and of the drawing."""
-        texts, folds = sum(self.classes.values()), len(self.scores[0].folds)
-        about = f"{texts:,} texts, {len(self.classes)} classes, {folds} folds"
+        about = f"{self.about}, {len(self.classes)} labels, {self.folds} folds"
         return (
-            f"{len(self.scores)} scores of {about}",
+            f"{len(self.found.scores)} scores of {about}",
             f"A linear classifier on each layer: {about}",
         )
 
     def table(self) -> list[list[str]]:
-        """Rows of layer, pooling, score and standard error, after a head."""
-        head = ["layer", "pooling", METRICS[self.metric], "std. error"]
-        rows = [[str(s.layer), s.pooling, f"{s.mean:.3f}", f"{s.error:.3f}"] for s in self.scores]
-        return [head, *rows]
+        """A row for each layer and pooling, the mix and each baseline, after a head."""
+        head = ["layer", "pooling"]
+        head += [each for name in self._shown for each in (METRICS[name], "std. error")]
+        rows = [[*head, "control", "selectivity", "compression"]]
+        for s in self.found.scores:
+            more = [s.control[self._metric].mean(), s.selectivity.mean(), s.code.compression]
+            rows.append([str(s.layer), s.pooling, *self._cells(s.probe), *map(_written, more)])
+        if (mix := self.found.mix) is not None:
+            rows.append([_MIX, mix.pooling, *self._cells(mix.probe), "", "", ""])
+        for baseline, folds in self.found.baselines.items():
+            rows.append([baseline, "", *self._cells(folds), "", "", ""])
+        return rows
+
+    def _cells(self, folds: Folds) -> list[str]:
+        chosen = [folds[name] for name in self._shown]
+        return [_written(f(each)) for each in chosen for f in (np.mean, standard_error)]
+
+    @property
+    def _shown(self) -> tuple[str, str]:
+        """The metric, and another beside it."""
+        return self._metric, "accuracy" if self._metric == "macro_f1" else "macro_f1"
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
-        """The scores with their standard errors."""
+        """The scores with their standard errors, the compressions and the weights of the mix."""
+        return {
+            "scores": list(self._points()),
+            "baselines": [
+                {"name": name, "score": folds[self._metric].mean()}
+                for name, folds in self.found.baselines.items()
+            ],
+            "codes": [
+                {**self._where(s.layer, s.pooling), "compression": s.code.compression}
+                for s in self.found.scores
+            ],
+            "frequencies": [
+                {
+                    "name": "label frequencies",
+                    "compression": self.found.scores[0].code.compression_by_frequencies,
+                }
+            ],
+            "weights": [] if self.found.mix is None else list(self._weights()),
+        }
+
+    def _points(self) -> Iterator[dict[str, Any]]:
+        choice = self.advice.choice
+        for s in self.found.scores:
+            for what, folds in (("labels", s.probe), ("control", s.control)):
+                where = self._where(s.layer, s.pooling)
+                mark = "recommended" if s is choice and what == "labels" else ""
+                yield {**where, "what": what, **self._score(folds), "mark": mark}
+        if (mix := self.found.mix) is not None:
+            where = self._where(_MIX, mix.pooling)
+            yield {**where, "what": "labels", **self._score(mix.probe), "mark": ""}
+
+    def _score(self, folds: Folds) -> dict[str, float]:
+        own = folds[self._metric]
+        return {"score": own.mean(), "error": standard_error(own)}
+
+    def _where(self, layer: Layer, pooling: str) -> dict[str, Any]:
+        """The place of a layer; those of poolings differ, lest error bars cover each other."""
         poolings = self._poolings
-        choice = self.recommendation.choice
-        points = [
-            {
-                # Beside each other, so that error bars do not cover each other.
-                "place": layer_place(score.layer)
-                + (poolings.index(score.pooling) - (len(poolings) - 1) / 2) * 0.1,
-                "layer": layer_name(score.layer),
-                "pooling": score.pooling,
-                "score": score.mean,
-                "error": score.error,
-                "mark": "recommended" if score is choice else "",
+        shift = (poolings.index(pooling) - (len(poolings) - 1) / 2) * 0.1
+        place = max(self._places) + 1 if layer == _MIX else layer_place(layer)
+        return {"place": place + shift, "layer": str(layer), "pooling": pooling}
+
+    def _weights(self) -> Iterator[dict[str, Any]]:
+        mix = self.found.mix
+        assert mix is not None
+        errors = np.apply_along_axis(standard_error, 0, mix.weights) if len(mix.weights) > 1 else 0
+        rows = zip(
+            mix.layers, mix.weights.mean(0), np.broadcast_to(errors, len(mix.layers)), strict=True
+        )
+        for layer, weight, error in rows:
+            yield {
+                "place": layer_place(layer),
+                "layer": str(layer),
+                "weight": weight,
+                "error": error,
             }
-            for score in self.scores
-        ]
-        return {"scores": points}
+
+    @property
+    def _metric(self) -> str:
+        return self.found.scores[0].metric
 
     @property
     def _poolings(self) -> list[str]:
-        return list(dict.fromkeys(score.pooling for score in self.scores))
+        return list(dict.fromkeys(score.pooling for score in self.found.scores))
+
+    @property
+    def _places(self) -> list[int]:
+        return sorted({layer_place(score.layer) for score in self.found.scores})
 
     def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
-        """A line for each pooling over the layers, with standard errors and the chance level."""
-        axis = layer_axis(sorted({layer_place(score.layer) for score in self.scores}))
-        x = alt.X("place:Q", axis=axis, scale=alt.Scale(padding=24, nice=False))
-        y = alt.Y("score:Q", scale=alt.Scale(zero=False))
-        name = METRICS[self.metric]
+        """Scores above, compressions below them, and the weights of the mix at the bottom."""
+        panels = [self._draw_scores(), self._draw_codes()]
+        if self.found.mix is not None:
+            panels.append(self._draw_weights())
+        sentence = textwrap.wrap(self.advice.sentence, _SENTENCE_WIDTH)
+        drawing = alt.vconcat(*panels, spacing=18).resolve_scale(color="shared", shape="shared")
+        return finish(drawing, self.title, [self.model, *sentence])
+
+    def _x(self, title: str | None = None) -> alt.X:
+        places = self._places
+        mix = None if self.found.mix is None else places[-1] + 1
+        axis = layer_axis(places if mix is None else [*places, mix], title=title, mix=mix)
+        ends = [places[0] - 0.4, (mix or places[-1]) + 0.4]
+        return alt.X("place:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False))
+
+    def _draw_scores(self) -> Any:
+        x, y = self._x(), alt.Y("score:Q", scale=alt.Scale(zero=False))
+        name = METRICS[self._metric]
         colors, shapes = look(self._poolings)
         color = alt.Color("pooling:N", scale=colors, title=None)
         shape = alt.Shape("pooling:N", scale=shapes, title=None)
+        solid_and_dashed = alt.Scale(domain=["labels", "control"], range=[[1, 0], [5, 3]])
+        dash = alt.StrokeDash("what:N", scale=solid_and_dashed, title=None)
         scores = alt.Chart(alt.NamedData("scores"))
-        hint: list[Any] = ["pooling:N", "layer:N"]
-        hint += [alt.Tooltip(f"{field}:Q", format=".3f") for field in ("score", "error")]
+        hint: list[Any] = ["what:N", "pooling:N", "layer:N"]
+        hint += [alt.Tooltip(f"{field}:Q", format=_NUMBERS) for field in ("score", "error")]
         bars = scores.mark_errorbar(ticks=True).encode(
-            x, alt.Y("score:Q", title=f"{name} ± standard error"), alt.YError("error:Q"), color
+            x,
+            alt.Y("score:Q", title=f"{name} ± standard error"),
+            alt.YError("error:Q"),
+            color,
+            detail="what:N",
         )
-        lines = scores.mark_line(strokeWidth=2).encode(x, y, color)
-        points = scores.mark_point(size=70, filled=True, opacity=1).encode(
+        lines = (
+            scores.transform_filter(f"datum.layer != '{_MIX}'")
+            .mark_line(strokeWidth=2)
+            .encode(x, y, color, dash)
+        )
+        points = scores.mark_point(size=60, filled=True, opacity=1).encode(
             x, y, color, shape, tooltip=hint
         )
         ring = (
@@ -108,49 +193,138 @@ class Probe(Chart):
             .mark_point(size=350, color="black", strokeWidth=1.5, shape="circle")
             .encode(x, y, opacity=alt.Opacity("mark:O", scale=alt.Scale(range=[1]), title=None))
         )
-        chance = (
-            alt.Chart(alt.InlineData([{"name": "chance", "score": self.chance}]))
-            .mark_rule(color="black")
-            .encode(
-                y, strokeDash=alt.StrokeDash("name:N", scale=alt.Scale(range=[[4, 3]]), title=None)
-            )
+        drawn = [*_rules("baselines", y), bars, lines, points]
+        if self.advice.choice is not None:  # a legend of nothing would have no size
+            drawn.append(ring)
+        return alt.layer(*drawn).properties(width=_WIDTH, height=320)
+
+    def _draw_codes(self) -> Any:
+        x = self._x("layer" if self.found.mix is None else None)
+        y = alt.Y("compression:Q", title="compression", scale=alt.Scale(zero=False))
+        colors, shapes = look(self._poolings)
+        color = alt.Color("pooling:N", scale=colors, title=None)
+        codes = alt.Chart(alt.NamedData("codes"))
+        hint = ["pooling:N", "layer:N", alt.Tooltip("compression:Q", format=_NUMBERS)]
+        lines = codes.mark_line(strokeWidth=2).encode(x, y, color)
+        points = codes.mark_point(size=60, filled=True, opacity=1).encode(
+            x, y, color, alt.Shape("pooling:N", scale=shapes, title=None), tooltip=hint
         )
-        drawing = alt.layer(chance, bars, lines, points, ring).properties(width=640, height=400)
-        sentence = textwrap.wrap(self.recommendation.sentence, _SENTENCE_WIDTH)
-        return finish(drawing, self.title, [self.model, *sentence])
+        drawn = [*_rules("frequencies", y), lines, points]
+        return alt.layer(*drawn).properties(width=_WIDTH, height=120)
+
+    def _draw_weights(self) -> Any:
+        mix = self.found.mix
+        assert mix is not None
+        x, y = self._x("layer"), alt.Y("weight:Q", title="weight in the mix")
+        weights = alt.Chart(alt.NamedData("weights"))
+        hint = ["layer:N", *(alt.Tooltip(f"{n}:Q", format=_NUMBERS) for n in ("weight", "error"))]
+        # Not bars, for which the axis would be padded.
+        bars = weights.mark_rule(strokeWidth=24, color="#9a9a9a").encode(
+            x, y, y2=alt.datum(0), tooltip=hint
+        )
+        errors = weights.mark_errorbar(ticks=True, color="black").encode(
+            x, alt.Y("weight:Q", title="weight in the mix"), alt.YError("error:Q")
+        )
+        return alt.layer(bars, errors).properties(width=_WIDTH, height=90)
+
+    def report(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Every number, with the settings, the seed and the versions, as JSON holds them."""
+        mix, choice = self.found.mix, self.advice.choice
+        layers = [
+            {
+                "layer": s.layer,
+                "pooling": s.pooling,
+                "scores": _folds(s.probe),
+                "control": _folds(s.control),
+                "selectivity": _summary(s.selectivity),
+                "code": {
+                    "examples": s.code.ends.tolist(),
+                    "bits": s.code.bits.tolist(),
+                    "bits_by_frequencies": s.code.frequencies.tolist(),
+                    "compression": s.code.compression,
+                    "compression_by_frequencies": s.code.compression_by_frequencies,
+                },
+            }
+            for s in self.found.scores
+        ]
+        return {
+            "model": self.model,
+            "examples": self.about,
+            "labels": dict(self.classes),
+            "folds": self.folds,
+            "metric": self._metric,
+            "seed": SEED,
+            "settings": dict(settings),
+            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+            "layers": layers,
+            "baselines": {name: _folds(folds) for name, folds in self.found.baselines.items()},
+            "mix": mix
+            and {
+                "pooling": mix.pooling,
+                "scores": _folds(mix.probe),
+                "weights": {
+                    str(layer): _summary(mix.weights[:, i]) for i, layer in enumerate(mix.layers)
+                },
+                "expected_layer": _summary(mix.expected_layers),
+            },
+            "advice": {
+                "layer": choice and choice.layer,
+                "pooling": choice and choice.pooling,
+                "sentence": self.advice.sentence,
+            },
+        }
+
+
+def _rules(data: str, y: alt.Y) -> list[Any]:
+    """Dashed lines with their names at the left, such as baselines."""
+    rules = alt.Chart(alt.NamedData(data))
+    text = rules.mark_text(align="left", baseline="bottom", dx=4, fontSize=11)
+    return [
+        rules.mark_rule(color="black", strokeDash=[2, 3]).encode(y),
+        text.encode(y, x=alt.value(0), text="name:N"),
+    ]
+
+
+def _written(value: Any) -> str:
+    return f"{value:.3f}"
+
+
+def _summary(folds: np.ndarray) -> dict[str, Any]:
+    error = standard_error(folds) if len(folds) > 1 else None
+    return {"mean": float(folds.mean()), "error": error, "folds": folds.tolist()}
+
+
+def _folds(folds: Folds) -> dict[str, Any]:
+    return {name: _summary(values) for name, values in folds.items()}
 
 
 def probe(
-    settings: ExtractConfig,
-    labelled: Labelled,
+    origin: Origin,
+    test: Origin | None = None,
     *,
-    layers: Sequence[Layer] | None = None,
-    poolings: Sequence[str] = POOLINGS,
     folds: int = FOLDS,
     metric: str = "accuracy",
+    max_examples: int = MAX_EXAMPLES,
     report: Report = lambda unit, done, total: None,
 ) -> Probe:
-    """Scores a linear classifier on each layer and pooling of labelled texts.
+    """Scores a linear classifier on each layer and pooling of labelled texts, words or spans.
 
     The simplest pooling comes first: of scores that cannot be distinguished the first of the lowest
     layer is recommended.
 
+    Args:
+      origin: the examples; by default they are scored by cross-validation.
+      test: other examples to score, of the same level, layers and poolings.
+      folds: folds of the cross-validation, or parts of the test examples.
+      metric: the score that is shown, one of `METRICS`.
+      max_examples: the most examples of each of the two; whole texts are drawn.
+      report: takes what is counted, how many are done, and of how many.
+
     Raises:
-      ConfigError: a layer or a pooling is not allowed.
-      InputError: there is one class only, a class has fewer examples than there are folds, or the
-        vectors would take too much memory.
+      InputError: see `examples.gather`.
     """
-    check_classes(labelled, folds=folds)
-    if repeated := labelled.repeated():
-        logger.warning(
-            "%s has %d texts more than once; a copy in the training folds makes the score too high",
-            labelled.name,
-            repeated,
-        )
-    labels = labelled.labels or []
-    model = Model.find(settings)
-    vectors = pooled_vectors(model, labelled, model.layers(layers), poolings, report)
-    scores = cross_validate(vectors, labels, folds=folds, metric=metric, report=report)
-    chance = chance_level(labels, metric)
-    choice = recommend(scores, chance, metric)
-    return Probe(model.title, labelled.counts(), scores, chance, metric, choice)
+    examples = gather(origin, test, most=max_examples, folds=folds, report=report)
+    found = score_all(examples, folds=folds, metric=metric, report=report)
+    counts = np.bincount(examples.labels, minlength=len(examples.classes)).tolist()
+    classes = dict(zip(examples.classes, counts, strict=True))
+    return Probe(origin.title, classes, examples.about, found, folds, advise(found))

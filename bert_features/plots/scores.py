@@ -1,45 +1,70 @@
-"""Scores of layers and poolings in cross-validation, and which one they speak for.
+"""Scores of layers and poolings: of a classifier, of control labels, and of baselines.
 
-Dimensions: `N` texts, `D` width of a vector, `F` folds.
+Dimensions: `N` examples, `D` width of a vector, `K` classes, `F` folds.
 """
 
-import contextlib
+import itertools
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.config.layers import EMBEDDINGS
-from bert_features.plots.model import Layer, Report, layer_name
-from bert_features.plots.pooled import each_on_one_thread
+from bert_features.plots.classifier import MAX_ITERATIONS, SEED, in_parallel, probabilities
+from bert_features.plots.code_length import Code, online_code, portions_of
+from bert_features.plots.examples import Examples
+from bert_features.plots.mixing import fit_mix
+from bert_features.plots.model import Layer, Report, layer_name, layer_place
 
 logger = logging.getLogger("bert_features")
 
-SEED = 0
-_MAX_ITERATIONS = 3000
-# Differences that would come by chance more often than this do not count.
-_SIGNIFICANCE = 0.05
-_EMBEDDINGS_WIN = (
-    " The embeddings lie below layer 0 and contain no context: the words alone predict these "
-    "labels, so counts of words may do as well, without BERT."
-)
-METRICS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy"}
+METRICS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+}
+# The score on each fold by the name of the metric: float64 [F].
+Folds = Mapping[str, np.ndarray]
+
+
+class Split(NamedTuple):
+    """Training examples, and the parts of the others that are scored one by one: int64 places."""
+
+    train: np.ndarray
+    tests: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a classifier on one layer and pooling.
+    """The scores of a classifier on one layer and pooling.
 
     Attributes:
-      folds: float [F], its score on each fold.
+      metric: the metric that is shown, one of `METRICS`.
+      probe: its scores.
+      control: its scores where each type has a random label.
+      code: the labels in bits.
     """
 
     layer: Layer
     pooling: str
-    folds: np.ndarray
+    metric: str
+    probe: Folds
+    control: Folds
+    code: Code
+
+    @property
+    def folds(self) -> np.ndarray:
+        """The score on each fold, float64 [F]."""
+        return self.probe[self.metric]
+
+    @property
+    def selectivity(self) -> np.ndarray:
+        """How much higher than with random labels it is on each fold, float64 [F]."""
+        return self.folds - self.control[self.metric]
 
     @property
     def mean(self) -> float:
@@ -49,130 +74,178 @@ class Score:
     @property
     def error(self) -> float:
         """The standard error of the mean over the folds."""
-        return float(self.folds.std(ddof=1) / math.sqrt(len(self.folds)))
+        return standard_error(self.folds)
 
     def describe(self) -> str:
         """Its layer, its pooling and its score, as `layer 3, mean (0.91 ± 0.02)`."""
         return f"{layer_name(self.layer)}, {self.pooling} ({self.mean:.3f} ± {self.error:.3f})"
 
 
-def cross_validate(
-    vectors: Mapping[tuple[Layer, str], np.ndarray],
-    labels: Sequence[str],
+@dataclass(frozen=True)
+class Mix:
+    """A learned mix of all layers of a pooling, on each fold.
+
+    Attributes:
+      probe: its scores.
+      weights: float64 [F or 1, L], the weight of each layer; those of a layer add up to 1.
+      layers: L.
+    """
+
+    pooling: str
+    metric: str
+    probe: Folds
+    weights: np.ndarray
+    layers: tuple[Layer, ...]
+
+    @property
+    def expected_layers(self) -> np.ndarray:
+        """The mean of the layers' numbers by their weights, on each fold; embeddings are -1."""
+        places = np.array([layer_place(layer) for layer in self.layers])
+        expected: np.ndarray = self.weights @ places
+        return expected
+
+
+@dataclass(frozen=True)
+class Scores:
+    """All that the probe found.
+
+    Attributes:
+      scores: by layer from the lowest, and by pooling in the order asked for.
+      baselines: the scores of each baseline, by its name.
+      mix: of the first pooling; None if there is one layer alone.
+    """
+
+    scores: Sequence[Score]
+    baselines: Mapping[str, Folds]
+    mix: Mix | None
+
+
+def standard_error(folds: np.ndarray) -> float:
+    """The standard error of the mean of scores on folds."""
+    return float(folds.std(ddof=1) / math.sqrt(len(folds)))
+
+
+def splits_of(examples: Examples, folds: int) -> list[Split]:
+    """How examples are split: by cross-validation, or by the file of test examples.
+
+    Folds have about the same share of each class. All examples of a text are in the same fold, and
+    all copies of a text. With test examples there is one split, whose tests are cut in such folds.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    every = np.arange(len(examples.labels))
+    tested = examples.is_test
+    own = every[tested] if tested.any() else every
+    cut = StratifiedGroupKFold(folds, shuffle=True, random_state=SEED)
+    labels, texts = examples.labels[own], examples.texts[own]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of rare classes, which `gather` names
+        parts = [own[test] for _, test in cut.split(np.zeros(len(own)), labels, texts)]
+    if tested.any():
+        return [Split(every[~tested], parts)]
+    return [Split(np.setdiff1d(every, part), [part]) for part in parts]
+
+
+def evaluate(
+    labels: np.ndarray, splits: Sequence[Split], predicted: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The scores of what was predicted of all examples of each split, int64 [N]."""
+    from sklearn.metrics import accuracy_score, f1_score, recall_score
+
+    parts = [
+        (labels[test], found[test])
+        for split, found in zip(splits, predicted, strict=True)
+        for test in split.tests
+    ]
+    macro: dict[str, Any] = {"average": "macro", "zero_division": 0}
+    scores = {
+        "accuracy": [accuracy_score(*part) for part in parts],
+        # Of the classes that occur; sklearn's own function warns of others.
+        "balanced_accuracy": [recall_score(*p, labels=np.unique(p[0]), **macro) for p in parts],
+        "macro_f1": [f1_score(*part, **macro) for part in parts],
+    }
+    return {name: np.array(values) for name, values in scores.items()}
+
+
+def baselines(examples: Examples, splits: Sequence[Split]) -> dict[str, Folds]:
+    """The scores of the most frequent label, and of the most frequent label of each type."""
+    labels, types = examples.labels, examples.types
+    frequent, by_type = [], []
+    for train, _ in splits:
+        counts = np.zeros((types.max() + 1, labels.max() + 1), np.int64)
+        np.add.at(counts, (types[train], labels[train]), 1)
+        most = counts.sum(0).argmax()
+        frequent.append(np.full(len(labels), most))
+        by_type.append(np.where(counts.any(1), counts.argmax(1), most)[types])
+    found: dict[str, Folds] = {"majority": evaluate(labels, splits, frequent)}
+    if examples.level != "sequence":  # there is hardly a text in both parts
+        found[f"{examples.level} types"] = evaluate(labels, splits, by_type)
+    return found
+
+
+def control_labels(examples: Examples) -> np.ndarray:
+    """A random label for each type, int64 [N]: the control task of Hewitt and Liang (2019).
+
+    A label is drawn as often as it occurs.
+    """
+    drawn = np.random.default_rng(SEED).choice(examples.labels, examples.types.max() + 1)
+    return np.asarray(drawn[examples.types])
+
+
+def score_all(
+    examples: Examples,
     *,
     folds: int,
     metric: str,
     report: Report = lambda unit, done, total: None,
-) -> list[Score]:
-    """Scores a linear classifier on each layer and pooling; all on the same folds.
-
-    The classifier is a logistic regression on standardised values, both fitted on the other folds.
-    Each fold has the same share of every class. The vectors are float32 [N, D].
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    split = StratifiedKFold(folds, shuffle=True, random_state=SEED)
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
+) -> Scores:
+    """Scores a linear classifier on each layer and pooling, and on a mix, all on the same folds."""
+    splits, classes = splits_of(examples, folds), len(examples.classes)
+    tasks = examples.labels, control_labels(examples)
+    pairs, vectors = list(examples.vectors), list(examples.vectors.values())
+    pooling = pairs[0][1]
+    layers = {layer: values for (layer, own), values in examples.vectors.items() if own == pooling}
+    mixed = splits if len(layers) > 1 else []
+    train = np.flatnonzero(~examples.is_test)
+    order, ends = portions_of(examples.texts[train])
+    # The longest first.
+    jobs: list[Any] = [
+        *(partial(fit_mix, [*layers.values()], tasks[0], classes, s.train) for s in mixed),
+        *(partial(online_code, x, tasks[0], classes, train[order], ends) for x in vectors),
+        *(partial(_predict, x, t, classes, s) for x in vectors for t in tasks for s in splits),
+    ]
+    found = iter(in_parallel(jobs, report))
+    mixes = list(itertools.islice(found, len(mixed)))
+    codes = list(itertools.islice(found, len(pairs)))
     scores = []
-    for layer, pooling in each_on_one_thread("scores", vectors, report):
-        values = vectors[layer, pooling]
-        with _logged_convergence(layer, pooling):
-            found = cross_val_score(classifier, values, list(labels), cv=split, scoring=metric)
-        scores.append(Score(layer, pooling, found))
-    return scores
+    for pair, code in zip(pairs, codes, strict=True):
+        values, converged = [], code.converged
+        for labels in tasks:
+            fits = list(itertools.islice(found, len(splits)))
+            values.append(evaluate(labels, splits, [predicted for predicted, _ in fits]))
+            converged &= all(ok for _, ok in fits)
+        probe, control = values
+        scores.append(Score(*pair, metric, probe, control, code))
+        if not converged:
+            logger.warning(
+                "%s, %s: the classifier did not converge in %d iterations; its score may be too "
+                "low",
+                *(layer_name(pair[0]), pair[1], MAX_ITERATIONS),
+            )
+    mix = None
+    if mixes:
+        own = evaluate(tasks[0], splits, [predicted for _, predicted in mixes])
+        weights = np.stack([weights for weights, _ in mixes])
+        mix = Mix(pooling, metric, own, weights, tuple(layers))
+    return Scores(scores, baselines(examples, splits), mix)
 
 
-@contextlib.contextmanager
-def _logged_convergence(layer: Layer, pooling: str) -> Iterator[None]:
-    """Makes scikit-learn's warnings of several lines, one for each fold, a single log line."""
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", ConvergenceWarning)
-        yield
-    if caught:
-        logger.warning(
-            "%s, %s: the classifier did not converge in %d iterations; its score may be too low",
-            *(layer_name(layer), pooling, _MAX_ITERATIONS),
-        )
-
-
-def chance_level(labels: Sequence[str], metric: str) -> float:
-    """The score of a classifier that always answers the most frequent label."""
-    counts = [labels.count(label) for label in set(labels)]
-    return 1 / len(counts) if metric == "balanced_accuracy" else max(counts) / len(labels)
-
-
-def differ(better: np.ndarray, worse: np.ndarray | float) -> bool:
-    """Whether scores of folds, float [F], differ from others, or a constant, by more than chance.
-
-    It is the t-test for cross-validation by Nadeau and Bengio (2003): folds share most of their
-    training examples, so their scores vary less than independent ones would.
-    """
-    from scipy.special import stdtrit
-
-    differences = np.asarray(better - worse)
-    count, mean = len(differences), float(differences.mean())
-    variance = float(differences.var(ddof=1)) * (1 / count + 1 / (count - 1))
-    if variance <= 1e-18:
-        return abs(mean) > 1e-9
-    limit = float(stdtrit(count - 1, 1 - _SIGNIFICANCE / 2))
-    return abs(mean) / math.sqrt(variance) > limit
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """The layer and pooling to use.
-
-    Attributes:
-      choice: the one to use, the first score within one standard error of the highest; None if
-        none is distinguishable from chance.
-      sentence: both, for a reader.
-    """
-
-    best: Score
-    choice: Score | None
-    sentence: str
-
-
-def recommend(scores: Sequence[Score], chance: float, metric: str) -> Recommendation:
-    """Chooses a layer and a pooling by the one-standard-error rule.
-
-    The scores are in order: by layer from the lowest, and by pooling from the simplest.
-    """
-    # The first of equal scores is the simplest; sums of folds differ in their last digits.
-    best = max(scores, key=lambda score: round(score.mean, 9))
-    level = f"{METRICS[metric]}, chance level {chance:.3f}"
-    if best.mean <= chance or not differ(best.folds, chance):
-        sentence = (
-            f"No layer is distinguishable from chance with {len(best.folds)} folds: the highest "
-            f"score is {best.describe()}, {level}. A linear classifier cannot read these labels, "
-            "or there are too few texts."
-        )
-        return Recommendation(best, None, sentence)
-    choice = next(s for s in scores if s.mean >= best.mean - best.error - 1e-9)
-    reason = "the highest score"
-    if choice is not best:
-        gain = "needs fewer layers" if choice.layer != best.layer else "has a simpler pooling"
-        reason = f"within one standard error of the highest, {best.describe()}, and {gain}"
-    sentence = f"Use {choice.describe()}: {reason}; {level}.{_doubt(scores, best, choice)}"
-    if choice.layer == EMBEDDINGS:
-        sentence += _EMBEDDINGS_WIN
-    return Recommendation(best, choice, sentence)
-
-
-def _doubt(scores: Sequence[Score], best: Score, choice: Score) -> str:
-    """Names the simplest score that chance alone may keep from the best; empty if it is chosen."""
-    simplest = next(s for s in scores if s is best or not differ(best.folds, s.folds))
-    folds = len(best.folds)
-    before = [score is choice for score in scores].index(True)
-    if not any(score is simplest for score in scores[:before]):
-        return f" Every simpler one is distinguishably lower ({folds} folds)." if before else ""
-    return (
-        f" With {folds} folds even {simplest.describe()} is not distinguishable from the highest; "
-        "more texts would show whether it is as good."
-    )
+def _predict(
+    vectors: np.ndarray, labels: np.ndarray, classes: int, split: Split
+) -> tuple[np.ndarray, bool]:
+    """The labels of test examples, int64 [N], -1 elsewhere; and whether the fit converged."""
+    predicted = np.full(len(labels), -1)
+    tests = np.concatenate(split.tests)
+    found, converged = probabilities(vectors, labels, classes, split.train, tests)
+    predicted[tests] = found.argmax(1)
+    return predicted, converged

@@ -3,19 +3,25 @@
 pyarrow is imported when it is used: text files do not need it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.labels import annotated
 from bert_features.readers.source import Origin
-from bert_features.readers.spans import with_spans
+
+# What errors say of the last kind of a row of kinds.
+_ALLOWED = {
+    "integer": "string, or an integer type",
+    "another": "string, a number, or true and false",
+    "a list of strings": "a list of strings",
+}
 
 
-def choose_columns(
-    origin: Origin, schema: Any, id_kinds: Sequence[str] = Ids.arrow_kinds
-) -> Fields:
+def choose_columns(origin: Origin, schema: Any) -> Fields:
     """The columns of the examples; `schema` is a `pyarrow.Schema`.
 
     Raises InputError if a column is missing, or its type is not allowed.
@@ -24,17 +30,17 @@ def choose_columns(
         fields = choose_fields(origin.input_format, schema.names, "column")
     except FieldError as error:
         raise origin.error(error) from error
-    wanted = "a list of strings" if fields.are_words else "string"
+    texts = ("a list of strings",) if fields.are_words else ("string",)
+    labels = ("a list", *texts) if fields.are_words else ("string", "integer", "another")
+    others = {fields.unique_id: ("string", "integer"), fields.spans: ("a list",)}
+    others |= {fields.labels: labels, fields.second_labels: labels}
     for name in fields.names():
-        is_id = name == fields.unique_id
-        kind = _kind(schema.field(name).type)
-        if name == fields.spans:
-            wanted = "a list"
+        kind, wanted = _kind(schema.field(name).type), others.get(name, texts)
         # A column without any value has the type null: its rows are checked one by one.
-        if kind not in (id_kinds if is_id else (wanted, "null")):
+        if kind not in (*wanted, "null"):
             raise origin.error(
                 f"the column {name!r} is of type {schema.field(name).type}; allowed: "
-                + ("string, or an integer type" if is_id else wanted)
+                + _ALLOWED.get(wanted[-1], wanted[0])
             )
     return fields
 
@@ -52,23 +58,20 @@ def read_batches(
         absent = [None] * batch.num_rows
         own = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
         seconds = absent if fields.second is None else columns[fields.second]
-        given = absent if fields.spans is None else columns[fields.spans]
         make = InputExample.from_words if fields.are_words else InputExample
-        rows = zip(own, columns[fields.first], seconds, given, strict=True)
-        for value, first, second, spans in rows:
+        rows = zip(own, columns[fields.first], seconds, strict=True)
+        for place, (value, first, second) in enumerate(rows):
             _check(origin, row, fields, first, second)
             example = make(ids.of(row, value), first, second)
-            yield example if fields.spans is None else _spanned(origin, row, fields, example, spans)
+            try:
+                yield annotated(example, fields, functools.partial(_cell, columns, place))
+            except FieldError as error:
+                raise origin.error(error, row) from error
             row += 1
 
 
-def _spanned(
-    origin: Origin, row: int, fields: Fields, example: InputExample, spans: Any
-) -> InputExample:
-    try:
-        return with_spans(example, str(fields.spans), spans)
-    except FieldError as error:
-        raise origin.error(error, row) from error
+def _cell(columns: dict[str, list[Any]], place: int, name: str) -> Any:
+    return columns[name][place]
 
 
 def _kind(arrow_type: Any) -> str:

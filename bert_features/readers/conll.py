@@ -4,13 +4,15 @@ Columns are separated by tabs if a line has any, else by blanks.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bert_features.config.input_format import FORMATS
 from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample, Span
+from bert_features.readers.labels import with_labels
 from bert_features.readers.lines import size_of, too_long
 from bert_features.readers.source import Source
 from bert_features.readers.spans import spans_of_tags
@@ -24,48 +26,71 @@ _NO_WORD = re.compile(r"\d+[-.]\d+$")
 
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
-    column = source.input_format.conll_column or FORMATS[source.input_format.format].column
-    tag_column = _tag_column(source)
-    wanted = [(column, "words", "conll_column")]
-    if tag_column is not None:
-        wanted.append((tag_column, "tags", "span_field"))
+    settings = source.input_format
+    row = FORMATS[settings.format]
+    names: Sequence[str] = row.columns
     for first, lines, comments in _sentences(source):
-        words, *tags = ([_value(source, line, *each) for line in lines] for each in wanted)
-        if words:
-            unique_id = ids.of(first, _own_id(source, first, comments))
-            spans = _spans(source, first, words, *tags) if tags else None
-            yield InputExample.from_words(unique_id, words, spans=spans)
+        names = next(filter(None, map(_column_names, comments)), names)
+        if not lines:
+            continue
+        words = _values(source, lines, settings.conll_column or row.column, "conll_column")
+        example = InputExample.from_words(ids.of(first, _own_id(source, first, comments)), words)
+        if settings.span_field is not None:
+            column = _find(source, first, settings.span_field, names, "span_field")
+            tags = _values(source, lines, column, "span_field")
+            example = replace(example, spans=_spans(source, first, words, tags))
+        if settings.label_field is not None:
+            column = _find(source, first, settings.label_field, names, "label_field")
+            labels = _values(source, lines, column, "label_field")
+            example = with_labels(example, settings.label_field, labels)
+        yield example
 
 
-def _value(
-    source: Source, line: tuple[int, list[str]], column: int, what: str, setting: str
-) -> str:
-    """A column of a line; `what` is in it, and `setting` names it."""
-    number, columns = line
-    if len(columns) < column:
-        raise source.error(
-            InputError.naming(
-                "there are {count} columns, but the {what} are in column {column}; set "
-                f"{{{setting}}} to another",
-                count=len(columns),
-                what=what,
-                column=column,
-            ),
-            number,
-        )
-    return columns[column - 1]
+# What is in the column that a setting names.
+_WHAT = {"conll_column": "words", "span_field": "tags", "label_field": "labels"}
 
 
-def _tag_column(source: Source) -> int | None:
-    field = source.input_format.span_field
-    if field is not None and not (field.isascii() and field.isdecimal() and int(field)):
-        raise source.error(
-            InputError.naming(
-                "{span_field} is {received!r}; allowed for CoNLL: the number of a column, from 1",
-                received=field,
+def _values(
+    source: Source, lines: list[tuple[int, list[str]]], column: int, setting: str
+) -> list[str]:
+    """A column of each line, by its number from 1, or -1 for the last; `setting` names it."""
+    for number, columns in lines:
+        if len(columns) < max(column, 1):
+            raise source.error(
+                InputError.naming(
+                    "there are {count} columns, but the {what} are in column {column}; set "
+                    f"{{{setting}}} to another",
+                    count=len(columns),
+                    what=_WHAT[setting],
+                    column=column,
+                ),
+                number,
             )
+    return [columns[column - 1 if column > 0 else column] for _, columns in lines]
+
+
+def _column_names(comment: str) -> list[str]:
+    """The names of all columns, if a comment has them, as in CoNLL-U Plus."""
+    pair = _KEY_VALUE.match(comment)
+    return pair[2].lower().split() if pair and pair[1] == "global.columns" else []
+
+
+def _find(source: Source, line: int, field: str, names: Sequence[str], setting: str) -> int:
+    """The number of a column, from 1, that a setting names or numbers; -1 for the last."""
+    if field.isascii() and field.isdecimal() and int(field):
+        return int(field)
+    if field.lower() not in names:
+        raise source.error(
+            InputError.naming(
+                f"{{{setting}}} is {{received!r}}; allowed: the number of a column, from 1, or one "
+                "of {names}",
+                received=field,
+                names=", ".join(names),
+            ),
+            line,
         )
-    return None if field is None else int(field)
+    is_last = (field.lower(), names) == ("ner", FORMATS["conll"].columns)
+    return -1 if is_last else names.index(field.lower()) + 1
 
 
 def _spans(source: Source, first: int, words: list[str], tags: list[str]) -> tuple[Span, ...]:

@@ -114,7 +114,7 @@ def _examples_of_table(
     """Examples of a table, by the fields of the call, else of the settings."""
     texts, words = ("text_field", "text_b_field"), ("tokens_field",)
     replaced = texts if "tokens_field" in given else words if given.keys() & set(texts) else ()
-    names = [name for name in (*FIELD_NAMES, "span_field") if name not in replaced]
+    names = [name for name in (*FIELD_NAMES, "label_field", "span_field") if name not in replaced]
     fields = {name: getattr(settings, name) for name in names} | given
     if not any(fields.get(name) for name in (*texts, *words)):
         raise frames.refusal(table)
@@ -134,6 +134,11 @@ def _examples_of_list(texts: Texts, own_ids: Sequence[int | str] | None) -> Iter
 
 def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
     if isinstance(text, InputExample):
+        words = len((text.words_a or ()) + (text.words_b or ()))
+        if text.labels is not None and text.words_a is not None and len(text.labels) != words:
+            raise InputError(
+                f"{where}.labels has {len(text.labels)} labels for {words} words; pass one for each"
+            )
         return text if text.spans is None else with_spans(text, f"{where}.spans", text.spans)
     if isinstance(text, str):
         return InputExample(unique_id, text)

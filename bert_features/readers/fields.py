@@ -19,6 +19,8 @@ class Fields:
       second: field of its second text or words; None if there is none.
       are_words: whether `first` and `second` hold lists of words.
       spans: field of its spans; None if they are not wanted.
+      labels: field of its labels; None if they are not wanted.
+      second_labels: field of the labels of its second words, if there is one.
     """
 
     unique_id: str | None
@@ -26,10 +28,13 @@ class Fields:
     second: str | None
     are_words: bool
     spans: str | None = None
+    labels: str | None = None
+    second_labels: str | None = None
 
     def names(self) -> list[str]:
         """The names of all fields that are there."""
-        names = (self.unique_id, self.first, self.second, self.spans)
+        names = [self.unique_id, self.first, self.second, self.spans]
+        names += [self.labels, self.second_labels]
         return [name for name in names if name is not None]
 
 
@@ -43,7 +48,10 @@ def choose_fields(input_format: InputFormat, names: Sequence[str], kind: str) ->
     FieldError, where one is missing or occurs twice, calls a field by its `kind`: `column` or
     `field`.
     """
-    fields = replace(_choose(input_format, names, kind), spans=input_format.span_field)
+    fields = _choose(input_format, names, kind)
+    fields = replace(fields, spans=input_format.span_field, labels=input_format.label_field)
+    if fields.labels is not None and fields.are_words and fields.second is not None:
+        fields = replace(fields, second_labels=f"{fields.labels}_b")
     for name in fields.names():
         if name not in names:
             raise FieldError(f"no {kind} {name!r}; {_available(names, kind)}")

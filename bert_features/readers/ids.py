@@ -25,9 +25,6 @@ class Ids:
     continue.
     """
 
-    # Kinds of Arrow columns that may hold ids; a column without any value has the type null.
-    arrow_kinds: tuple[str, ...] = ("string", "integer", "null")
-
     def __init__(self, source: Origin, *, first: int = 0) -> None:
         self._sources = [source]
         self._next = first

@@ -27,6 +27,8 @@ class InputExample:
       words_a: the words, if the input came as words, else None.
       words_b: the words of the second text, if there is one and the input came as words.
       spans: the spans whose vectors are wanted, in any order; None if the input has none.
+      labels: of words the label of each, "" for none, those of words_b last; of a text its own one.
+        None if the input has none.
       prompt: characters at the beginning of text_a that are no text of the user; spans do not count
         them.
       is_query: whether it is a query for late interaction, which computes these in another way than
@@ -39,6 +41,7 @@ class InputExample:
     words_a: tuple[str, ...] | None = None
     words_b: tuple[str, ...] | None = None
     spans: tuple[Span, ...] | None = None
+    labels: tuple[str, ...] | None = None
     prompt: int = 0
     is_query: bool = False
 

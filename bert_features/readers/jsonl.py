@@ -15,10 +15,10 @@ from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.labels import annotated
 from bert_features.readers.lines import read_raw_lines, too_long
 from bert_features.readers.opening import is_cheap_to_count
 from bert_features.readers.source import Source
-from bert_features.readers.spans import with_spans
 
 _BETWEEN = re.compile(r"[\s,]*")  # what stands between the elements of an array
 _decode = json.JSONDecoder().raw_decode
@@ -138,10 +138,7 @@ def _example(ids: Ids, number: int, record: dict[str, Any], fields: Fields) -> I
         second = convert(fields.second, record[fields.second])
     unique_id = ids.of(number, NO_ID if fields.unique_id is None else record[fields.unique_id])
     make = InputExample.from_words if fields.are_words else InputExample
-    example = make(unique_id, first, second)
-    if fields.spans is None:
-        return example
-    return with_spans(example, fields.spans, record[fields.spans])
+    return annotated(make(unique_id, first, second), fields, record.__getitem__)
 
 
 def _text(name: str, value: Any) -> Any:

@@ -24,7 +24,7 @@ _OPTIONS = {
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per row; only the columns that are needed are read."""
     with _open(source) as file:
-        fields = choose_columns(source, file.schema_arrow, ids.arrow_kinds)
+        fields = choose_columns(source, file.schema_arrow)
         batches = _batches(source, file, fields.names())
         first_row = source.first_line
         for example in read_batches(source, fields, batches, ids, first_row=first_row):
@@ -35,8 +35,11 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 
 def _content(example: InputExample) -> bytes:
     """All that is read of a row, for its checksum; no two rows have the same."""
+    values: tuple[object, ...]
     values = (example.unique_id, example.text_a, example.text_b, example.words_a, example.words_b)
-    return repr(values if example.spans is None else (*values, example.spans)).encode()
+    if example.spans is not None or example.labels is not None:
+        values = (*values, example.spans, example.labels)
+    return repr(values).encode()
 
 
 def count_rows(source: Source) -> int | None:

@@ -21,6 +21,7 @@ from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.labels import annotated
 from bert_features.readers.lines import size_of, too_long
 from bert_features.readers.source import Source
 
@@ -54,9 +55,19 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         second = None if second_column is None else values[second_column] or None
         if fields.are_words:
             words_b = None if second is None else second.split()
-            yield InputExample.from_words(unique_id, first.split(), words_b)
+            example = InputExample.from_words(unique_id, first.split(), words_b)
         else:
-            yield InputExample(unique_id, first, second)
+            example = InputExample(unique_id, first, second)
+        try:
+            yield annotated(example, fields, functools.partial(_cell, values, column, fields))
+        except FieldError as error:
+            raise source.error(error, line) from error
+
+
+def _cell(values: list[str], column: dict[str, int], fields: Fields, name: str) -> Any:
+    """The labels of a row."""
+    value = values[column[name]]
+    return value.split() if fields.are_words else value
 
 
 def _row(source: Source) -> FormatRow:
@@ -98,7 +109,7 @@ def _header(input_format: InputFormat, row: list[str]) -> list[str]:
     A number that is also in the first row is a name there if its place has no text but a number, as
     in `0,1,2`, the header that pandas writes.
     """
-    named = [getattr(input_format, name) or "" for name in FIELD_NAMES]
+    named = [getattr(input_format, name) or "" for name in (*FIELD_NAMES, "label_field")]
     has_none = any(
         name not in row or not ("".join(row[int(name) - 1 : int(name)]) or "0").isdecimal()
         for name in named

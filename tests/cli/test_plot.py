@@ -56,13 +56,13 @@ def test_each_kind_writes_a_file(toy, csv, out, kind, suffix):
 def test_the_probe_prints_its_scores_and_a_recommendation(toy, csv, out):
     result = plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
     line, _, head, *rows, _, sentence = result.stdout.splitlines()
-    assert line == f"{out / 'new.svg'}: 8 scores of 5 texts, 2 classes, 2 folds"
+    assert line == f"{out / 'new.svg'}: 8 scores of 5 texts, 2 labels, 2 folds"
     assert (out / "new.svg").exists()
-    assert head.split() == ["layer", "pooling", "accuracy", "std.", "error"]
-    assert [row.split()[:2] for row in rows] == [
-        [layer, pooling] for layer in ("embeddings", "0", "1", "2") for pooling in ("mean", "cls")
-    ]
-    assert "chance level 0.600" in sentence
+    assert head.split()[:5] == ["layer", "pooling", "accuracy", "std.", "error"]
+    layers = [(layer, p) for layer in ("embeddings", "0", "1", "2") for p in ("mean", "cls")]
+    layers += [("mix", "mean"), ("majority", "0.583")]
+    assert [tuple(row.split()[:2]) for row in rows] == layers
+    assert "baselines have 0.583 (majority)" in sentence
 
 
 def test_the_probe_prints_a_command_that_runs(toy, out, monkeypatch):
@@ -98,8 +98,8 @@ def test_the_log_says_what_is_done_and_left(toy, csv, out, monkeypatch):
     first, texts, *scores, last = lines
     assert (first, last) == ("making the figure", "writing the figure")
     assert texts == "making the figure: 5 of 5 texts"
-    assert scores[0] == "making the figure: 0 of 8 scores"
-    assert re.fullmatch(r"making the figure: 7 of 8 scores, \d+ s left", scores[7])
+    assert scores[0].startswith("making the figure: 1 of 42 fits")
+    assert re.fullmatch(r"making the figure: 41 of 42 fits, \d+ s left", scores[40])
 
 
 def test_texts_of_a_word_may_be_options(toy, csv, out):
@@ -120,7 +120,9 @@ def test_texts_of_a_word_may_be_options(toy, csv, out):
         ("scatter", ["absent.csv"], 1, "cannot read absent.csv: No such file"),
         ("scatter", ["{csv}", "--method", "mds"], 2, "--method is 'mds'; allowed: each of pca"),
         ("scatter", ["{csv}", "--pooling", "sum"], 2, "--pooling is 'sum'; allowed: each of mean"),
-        ("probe", ["{csv}", "--label-field", "topic"], 1, "'y' (2); add examples, or pass "),
+        ("probe", ["{csv}", "--label-field", "topic"], 1, "5 different texts, and at most 3 te"),
+        ("probe", ["{csv}"], 2, "{csv} is read as a file of texts, whose labels no setti"),
+        ("probe", ["absent.csv", "--label-field", "topic"], 1, "cannot read absent.csv: No such"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_and_leave_nothing(toy, csv, out, kind, options, status, message):

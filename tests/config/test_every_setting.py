@@ -180,6 +180,7 @@ NEEDS = {
     "top_k": {"kind": "masked_lm"},
     "min_weight": {"kind": "sparse"},
     "spans": {"level": "span"},
+    "label_field": {"level": "word"},
     "span_field": {"level": "span"},
     "special_tokens": {"level": "sequence"},
     "normalize": {"level": "sequence"},

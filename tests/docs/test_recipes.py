@@ -19,6 +19,9 @@ from typer.testing import CliRunner
 
 from bert_features import read_features
 from bert_features.cli import app
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.plots.examples import find_origin
+from bert_features.plots.probe import probe
 from tests import sparse_encoder
 from tests.docs.oracle import close
 from tests.reference.late_interaction import max_sim
@@ -324,6 +327,21 @@ def assert_loan(recipe, oracle, score):
     scores = units[:-1] @ units[-1]
     assert scores.argmax() == 1
     assert abs(score - scores[1]) < 1e-5
+
+
+@pytest.fixture
+def entities(tmp_path):
+    """The file that the recipe reads, where it runs."""
+    return shutil.copy(ROOT / "tests" / "data" / "entities.conll", tmp_path)
+
+
+def test_recipe_20_a_tagger_on_one_layer(entities, recipe, oracle):
+    origin = find_origin("words.parquet", ExtractConfig(), [2])
+    (score,) = probe(origin, metric="macro_f1").found.scores
+    np.testing.assert_allclose(score.folds, recipe["scores"])
+    first = recipe["words"].iloc[0]
+    assert (first.words, first.word_labels) == ("Washington", "B-PER")
+    close(first.layer_output_1, oracle("Washington crossed the river in winter .")[3][1])
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 import vl_convert
 
 from bert_features.errors import MissingExtraError, OutputError
+from bert_features.plots.advice import advise
 from bert_features.plots.attention import Attention
 from bert_features.plots.charts import check_chart, render_picture, write_chart
 from bert_features.plots.histogram import Histogram
@@ -19,10 +20,11 @@ from bert_features.plots.labelled import Labelled
 from bert_features.plots.occurrences import Occurrence
 from bert_features.plots.probe import Probe
 from bert_features.plots.scatter import Scatter
-from bert_features.plots.scores import Score, recommend
+from bert_features.plots.scores import Mix
 from bert_features.plots.similarity import TokenSimilarity
 from bert_features.plots.word import WordSimilarity
 from bert_features.readers.input_example import InputExample
+from tests.plots.examples import make_score, make_scores
 
 LAYERS = ("embeddings", 0, 1)
 EVIL = "</script><img src=x onerror=alert(1)>&<!-- {{title}} {{data}}"
@@ -48,12 +50,14 @@ def scatter():
 
 def probe():
     scores = [
-        Score(layer, pooling, RANDOM.uniform(0.6, 1, 3))
+        make_score(layer, pooling, *RANDOM.uniform(0.9, 1, 3))
         for layer in LAYERS
         for pooling in ("mean", "cls")
     ]
-    recommendation = recommend(scores, 0.5, "accuracy")
-    return Probe("toy model", {"x": 3, "y": 3}, scores, 0.5, "accuracy", recommendation)
+    weights = RANDOM.dirichlet([1] * len(LAYERS), 3)
+    mix = Mix("mean", "accuracy", scores[0].probe, weights, LAYERS)
+    found = make_scores(scores, mix, word_types=0.7)
+    return Probe("toy model", {"x": 3, EVIL: 3}, "6 words in 3 texts", found, 3, advise(found))
 
 
 # Kind -> (the chart, texts that its picture and its page have).
@@ -98,7 +102,10 @@ CHARTS = {
         ["Values of the token “bank”", "position 2 of “a bank”", "layer 0: mean", "in dimension"],
     ),
     "scatter": (scatter(), ["mean, PCA", "pooler, PCA", "layer 1", "sport"]),
-    "probe": (probe(), ["chance", "recommended", "mean", "cls", "embeddings", "Use "]),
+    "probe": (
+        probe(),
+        ["majority", "word types", "control", "recommended", "mix", "label frequencies", "Use "],
+    ),
 }
 EVERY = pytest.mark.parametrize("name", CHARTS)
 
@@ -183,9 +190,9 @@ def test_the_slider_of_a_page_goes_through_the_layers(written):
 
 
 def test_layers_lie_at_their_numbers():
-    scores = [Score(layer, "mean", np.array([0.9, 0.8])) for layer in ("embeddings", 0, 5)]
-    chart = Probe("toy", {"x": 2}, scores, 0.5, "accuracy", recommend(scores, 0.5, "accuracy"))
-    assert [point["place"] for point in chart.data()["scores"]] == [-1, 0, 5]
+    found = make_scores([make_score(layer, "mean", 0.9, 0.8) for layer in ("embeddings", 0, 5)])
+    chart = Probe("toy", {"x": 2}, "2 words", found, 2, advise(found))
+    assert [point["place"] for point in chart.data()["codes"]] == [-1, 0, 5]
     texts = texts_of(render_picture(chart, ".svg"))
     assert {"embeddings", "0", "5"} < set(texts)
     assert "1" not in texts
@@ -193,8 +200,9 @@ def test_layers_lie_at_their_numbers():
 
 def test_the_page_of_a_probe_has_its_table(written):
     page = written("probe", ".html").read_text(encoding="utf-8")
-    assert "<tr><th>layer</th><th>pooling</th><th>accuracy</th><th>std. error</th></tr>" in page
-    assert page.count("<tr><td>") == 6
+    head = "layer|pooling|accuracy|std. error|macro F1|std. error|control|selectivity|compression"
+    assert "<th>" + "</th><th>".join(head.split("|")) + "</th>" in page
+    assert page.count("<tr><td>") == 6 + 1 + 2  # layers and poolings, mix, baselines
 
 
 def read_data(page):

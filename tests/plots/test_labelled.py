@@ -8,7 +8,7 @@ import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import BertFeaturesError, ConfigError
-from bert_features.plots.labelled import check_classes, read_labelled
+from bert_features.plots.labelled import read_labelled
 
 TEXTS, LABELS = ["a, b", "c", "d"], ["x", "y z", "x"]
 
@@ -30,9 +30,14 @@ def write(path, kind, labels=LABELS):
 BODY = ExtractConfig(text_field="body")
 
 
+def of(field):
+    """The settings that name a field of labels, as `plot` makes them."""
+    return ExtractConfig(text_field="body", level="word", label_field=field)
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_texts_and_labels(tmp_path, kind):
-    found = read_labelled(write(tmp_path / f"in.{kind}", kind), BODY, "topic")
+    found = read_labelled(write(tmp_path / f"in.{kind}", kind), of("topic"))
     assert [example.text_a for example in found.examples] == TEXTS
     assert found.labels == LABELS
     assert found.counts() == {"x": 2, "y z": 1}
@@ -42,11 +47,11 @@ def test_texts_and_labels(tmp_path, kind):
 @pytest.mark.parametrize("labels", [[0, 1, 0], [True, False, True]])
 def test_labels_may_be_numbers(tmp_path, kind, labels):
     path = write(tmp_path / f"in.{kind}", kind, labels)
-    assert read_labelled(path, BODY, "topic").labels == [str(label) for label in labels]
+    assert read_labelled(path, of("topic")).labels == [str(label) for label in labels]
 
 
 def test_without_a_label_field_there_are_none(tmp_path):
-    assert read_labelled(write(tmp_path / "in.csv", "csv"), BODY, None).labels is None
+    assert read_labelled(write(tmp_path / "in.csv", "csv"), BODY).labels is None
 
 
 @pytest.mark.parametrize(
@@ -64,48 +69,37 @@ def test_without_a_label_field_there_are_none(tmp_path):
 def test_a_missing_label_is_refused(tmp_path, kind, labels, field, message):
     path = write(tmp_path / f"in.{kind}", kind, labels)
     with pytest.raises(BertFeaturesError, match=message):
-        read_labelled(path, BODY, field)
+        read_labelled(path, of(field))
 
 
 @pytest.mark.parametrize("field", ["topic", None])
 def test_ids_are_not_read_with_labels_or_without(tmp_path, field):
-    settings = ExtractConfig(text_field="body", id_field="absent")
-    found = read_labelled(write(tmp_path / "in.csv", "csv"), settings, field)
+    settings = BODY if field is None else of(field)
+    settings = settings.model_copy(update={"id_field": "absent"})
+    found = read_labelled(write(tmp_path / "in.csv", "csv"), settings)
     assert [example.unique_id for example in found.examples] == [0, 1, 2]
-
-
-def test_a_field_without_a_name_is_refused(tmp_path):
-    path = write(tmp_path / "in.csv", "csv")
-    with pytest.raises(ConfigError, match="label_field is ''; name the field of the labels"):
-        read_labelled(path, BODY, "")
 
 
 def test_a_text_file_has_no_fields(tmp_path):
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(BertFeaturesError, match="is read as text, which has none; pass a file"):
-        read_labelled(str(tmp_path / "in.txt"), ExtractConfig(), "topic")
+    with pytest.raises(ConfigError, match="label_field is set, but the input is read as text; it"):
+        read_labelled(str(tmp_path / "in.txt"), ExtractConfig(level="word", label_field="topic"))
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_labels_of_words_are_for_probes(tmp_path, units):
+    (path := tmp_path / "in.jsonl").write_text('{"tokens": ["a", "b"], "pos": ["X", null]}\n')
+    settings = ExtractConfig(level="word", label_field="pos")
+    if units:
+        found = read_labelled(str(path), settings, units=True)
+        assert (found.level, found.labels) == ("word", None)
+        assert found.labels_of_units() == [("X", "")]
+        return
+    with pytest.raises(ConfigError, match="label_field is 'pos', a field of labels of words; all"):
+        read_labelled(str(path), settings)
 
 
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "in.txt").write_text("")
     with pytest.raises(BertFeaturesError, match="it has no texts"):
-        read_labelled(str(tmp_path / "in.txt"), ExtractConfig(), None)
-
-
-@pytest.mark.parametrize(
-    ("labels", "folds", "message"),
-    [
-        (["x", "x", "x"], 2, "all 3 examples have the label 'x'; a classifier needs at least two"),
-        (LABELS, 2, r"fewer than 2 examples, one for each fold, have the label 'y z' \(1\); add e"),
-    ],
-)
-def test_classes_that_cannot_be_told_apart_are_refused(tmp_path, labels, folds, message):
-    labelled = read_labelled(write(tmp_path / "in.csv", "csv", labels), BODY, "topic")
-    with pytest.raises(BertFeaturesError, match=message):
-        check_classes(labelled, folds=folds)
-
-
-def test_texts_that_stand_more_than_once_are_counted(tmp_path):
-    path = tmp_path / "in.csv"
-    path.write_text("text,topic\na,x\nb,y\na,x\na,y\nb,x\nc,y\n")
-    assert read_labelled(str(path), ExtractConfig(), "topic").repeated() == 2
+        read_labelled(str(tmp_path / "in.txt"), ExtractConfig())

@@ -8,7 +8,6 @@ from threadpoolctl import threadpool_info
 
 from bert_features.errors import BertFeaturesError, MissingExtraError
 from bert_features.plots.labelled import Labelled
-from bert_features.plots.probe import probe
 from bert_features.plots.scatter import METHODS, scatter_texts
 from bert_features.readers.input_example import InputExample
 
@@ -127,7 +126,8 @@ def test_what_does_not_fit_is_refused(settings, change, message):
 
 
 def test_vectors_that_would_fill_the_memory_are_refused(settings, monkeypatch):
-    monkeypatch.setattr("bert_features.plots.pooled._MAX_BYTES", 6 * 12 * 8 * 4 - 1)
-    with pytest.raises(BertFeaturesError, match="in 12 combinations of layer and pooling"):
-        probe(settings, labelled(), folds=3)
-    probe(settings, labelled(), folds=3, layers=[0])
+    monkeypatch.setattr("bert_features.plots.pooled._MAX_BYTES", 6 * 4 * 8 * 4 - 1)
+    arguments = {"labelled": labelled(), "methods": ["pca"], "poolings": ["mean"]}
+    with pytest.raises(BertFeaturesError, match="in 4 combinations of layer and pooling"):
+        scatter_texts(settings, **arguments)
+    scatter_texts(settings, layers=[0], **arguments)

@@ -1,112 +1,133 @@
-"""Scores of the probe against loops of their own, and what is recommended."""
-
-import math
+"""Scores, control labels and baselines of the probe against loops of their own."""
 
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.model_selection import StratifiedGroupKFold
 
-from bert_features.plots.scores import Score, chance_level, cross_validate, differ, recommend
+from bert_features.plots.scores import (
+    METRICS,
+    baselines,
+    control_labels,
+    score_all,
+    splits_of,
+    standard_error,
+)
+from tests.plots.examples import make_examples
 
 GENERATOR = np.random.default_rng(0)
-LABELS = list("xyz" * 10)
-CENTRES = {"x": 0.0, "y": 1.0, "z": 2.0}
-VECTORS = GENERATOR.normal(size=(30, 5)) + [[CENTRES[label]] * 5 for label in LABELS]
+LABELS = np.array([0, 1, 2] * 16)
+TEXTS = np.repeat(np.arange(12), 4)
+TYPES = GENERATOR.integers(0, 9, 48)
+VECTORS = GENERATOR.normal(size=(48, 5)).astype(np.float32) + LABELS[:, None]
+EXAMPLES = make_examples(LABELS, {0: VECTORS, 1: -VECTORS}, types=TYPES, texts=TEXTS)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
-def test_scores_are_those_of_a_loop_over_the_folds(metric):
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold
-
-    wanted = []
-    folds = StratifiedKFold(3, shuffle=True, random_state=0).split(VECTORS, LABELS)
+def plain_scores(labels, folds):
+    """Each metric on each fold, by scikit-learn on values that are standardised by hand."""
+    found = {name: [] for name in METRICS}
     for train, test in folds:
         mean, deviation = VECTORS[train].mean(0), VECTORS[train].std(0)
         classifier = LogisticRegression(max_iter=3000)
-        classifier.fit((VECTORS[train] - mean) / deviation, np.array(LABELS)[train])
-        right = classifier.predict((VECTORS[test] - mean) / deviation) == np.array(LABELS)[test]
-        of_class = [right[np.array(LABELS)[test] == label].mean() for label in "xyz"]
-        wanted.append(right.mean() if metric == "accuracy" else np.mean(of_class))
-    (score,) = cross_validate({(0, "mean"): VECTORS}, LABELS, folds=3, metric=metric)
-    np.testing.assert_allclose(score.folds, wanted)
+        classifier.fit((VECTORS[train] - mean) / deviation, labels[train])
+        answers = classifier.predict((VECTORS[test] - mean) / deviation)
+        found["accuracy"].append((answers == labels[test]).mean())
+        found["balanced_accuracy"].append(balanced_accuracy_score(labels[test], answers))
+        found["macro_f1"].append(f1_score(labels[test], answers, average="macro"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def found():
+    return score_all(EXAMPLES, folds=3, metric="accuracy")
+
+
+@pytest.fixture(scope="module")
+def folds():
+    cut = StratifiedGroupKFold(3, shuffle=True, random_state=0)
+    return list(cut.split(VECTORS, LABELS, TEXTS))
+
+
+def test_scores_are_those_of_a_loop_over_the_folds(found, folds):
+    score = found.scores[0]
+    for name, wanted in plain_scores(LABELS, folds).items():
+        np.testing.assert_allclose(score.probe[name], wanted)
     assert 0.5 < score.mean < 1
-    assert score.error == pytest.approx(stats.sem(wanted))
+    assert score.error == pytest.approx(stats.sem(score.folds))
+    assert standard_error(score.folds) == score.error
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+def test_the_control_has_a_random_label_for_each_type(found, folds):
+    labels = control_labels(EXAMPLES)
+    by_type = [np.unique(labels[each == TYPES]) for each in np.unique(TYPES)]
+    assert all(len(own) == 1 for own in by_type)
+    assert len(np.unique(np.concatenate(by_type))) > 1
+    score = found.scores[0]
+    for name, wanted in plain_scores(labels, folds).items():
+        np.testing.assert_allclose(score.control[name], wanted)
+    np.testing.assert_allclose(
+        score.selectivity, score.probe["accuracy"] - score.control["accuracy"]
+    )
+
+
+def test_control_labels_are_as_frequent_as_the_labels():
+    labels = [0] * 900 + [1] * 100
+    control = control_labels(make_examples(labels, {0: np.zeros((1000, 1))}))
+    assert control.mean() == pytest.approx(0.1, abs=0.04)
+
+
+def test_baselines_know_the_frequencies_alone():
+    labels, types = [0, 0, 0, 1, 1, 1, 0, 1], [0, 0, 1, 2, 2, 1, 2, 3]
+    examples = make_examples(
+        labels, {0: np.zeros((8, 1))}, types=types, is_test=[False] * 4 + [True] * 4
+    )
+    # Trained on types 0, 0, 1 (label 0) and 2 (label 1); type 3 is new.
+    found = baselines(examples, splits_of(examples, 2))
+    assert found["majority"]["accuracy"].mean() == 0.25
+    assert found["word types"]["accuracy"].mean() == 0.25  # 1: type 2; 0: types 1, 2, 3
+    no_types = baselines(EXAMPLES, splits_of(EXAMPLES, 3))
+    assert no_types.keys() == {"majority", "word types"}
+    texts = make_examples(labels, {0: np.zeros((8, 1))}, level="sequence")
+    assert baselines(texts, splits_of(texts, 2)).keys() == {"majority"}
+
+
+def test_a_text_and_its_copies_are_on_one_side():
+    splits = splits_of(EXAMPLES, 4)
+    assert sorted(np.concatenate([s.tests[0] for s in splits])) == list(range(48))
+    for train, (test,) in splits:
+        assert not set(TEXTS[train]) & set(TEXTS[test])
+        assert len(train) + len(test) == 48
+
+
+def test_test_examples_are_scored_in_parts_by_one_classifier():
+    is_test = TEXTS >= 8
+    examples = make_examples(LABELS, {0: VECTORS}, types=TYPES, texts=TEXTS, is_test=is_test)
+    ((train, tests),) = splits_of(examples, 3)
+    assert set(train) == set(np.flatnonzero(~is_test))
+    assert sorted(np.concatenate(tests)) == list(np.flatnonzero(is_test))
+    score = score_all(examples, folds=3, metric="accuracy").scores[0]
+    wanted = plain_scores(LABELS, [(train, test) for test in tests])
+    np.testing.assert_allclose(score.folds, wanted["accuracy"])
+    assert score.code.ends[-1] == len(train)
 
 
 def test_a_classifier_that_does_not_converge_is_one_log_line(monkeypatch, caplog):
-    monkeypatch.setattr("bert_features.plots.scores._MAX_ITERATIONS", 1)
-    cross_validate({(2, "cls"): VECTORS}, LABELS, folds=3, metric="accuracy")
+    monkeypatch.setattr("bert_features.plots.classifier.MAX_ITERATIONS", 1)
+    score_all(make_examples(LABELS, {2: VECTORS}), folds=3, metric="accuracy")
     (record,) = caplog.records
-    assert record.getMessage().startswith("layer 2, cls: the classifier did not converge in 1 iter")
+    assert record.getMessage().startswith("layer 2, mean: the classifier did not converge in ")
 
 
-def test_the_chance_level_is_that_of_the_most_frequent_label():
-    assert chance_level(list("aaab"), "accuracy") == 0.75
-    assert chance_level(list("aaab"), "balanced_accuracy") == 0.5
-
-
-def test_the_test_for_folds_is_that_of_nadeau_and_bengio():
-    better, worse = np.array([0.9, 0.8, 1.0, 0.9, 0.8]), np.array([0.6, 0.7, 0.7, 0.8, 0.7])
-    difference = better - worse
-    statistic = difference.mean() / math.sqrt((1 / 5 + 1 / 4) * difference.var(ddof=1))
-    significant = 2 * stats.t.sf(statistic, 4) < 0.05
-    assert differ(better, worse) == significant
-    assert differ(better, worse - 0.3)
-    assert not differ(better, better)
-    assert differ(better, better - 0.1)  # the same in each fold
-    assert not differ(np.array([0.4, 0.6, 0.5]), 0.5)
-
-
-def score(layer, pooling, *folds):
-    return Score(layer, pooling, np.array(folds))
-
-
-LOW = score("embeddings", "mean", 0.5, 0.52, 0.48, 0.5)
-BEST = score(1, "mean", 0.94, 0.96, 0.9, 1.0)
-
-
-def test_the_simplest_within_one_standard_error_is_recommended():
-    close = score(0, "cls", 0.93, 0.95, 0.9, 0.99)
-    found = recommend([LOW, close, BEST], 0.5, "accuracy")
-    assert (found.best, found.choice) == (BEST, close)
-    assert found.sentence == (
-        "Use layer 0, cls (0.942 ± 0.019): within one standard error of the highest, layer 1, mean "
-        "(0.950 ± 0.021), and needs fewer layers; accuracy, chance level 0.500. Every simpler one "
-        "is distinguishably lower (4 folds)."
-    )
-
-
-def test_what_it_means_that_the_embeddings_win_is_said():
-    found = recommend([score("embeddings", "mean", *BEST.folds), BEST], 0.5, "accuracy")
-    assert found.choice.layer == "embeddings"
-    assert found.sentence.endswith(
-        "The embeddings lie below layer 0 and contain no context: the words alone predict these "
-        "labels, so counts of words may do as well, without BERT."
-    )
-    assert "embeddings" not in recommend([BEST], 0.5, "accuracy").sentence
-
-
-def test_a_simpler_one_that_may_be_as_good_is_named():
-    doubtful = score(0, "mean", 1.0, 0.7, 0.6, 1.0)
-    found = recommend([LOW, doubtful, BEST], 0.5, "accuracy")
-    assert found.choice is BEST
-    assert found.sentence.endswith(
-        "With 4 folds even layer 0, mean (0.825 ± 0.103) is not distinguishable from the highest; "
-        "more texts would show whether it is as good."
-    )
-
-
-def test_of_equal_scores_the_first_is_the_best():
-    again = score(2, "mean", *BEST.folds[::-1])
-    assert recommend([LOW, BEST, again], 0.5, "accuracy").best is BEST
-
-
-def test_chance_is_not_recommended():
-    noise = score(1, "mean", 0.4, 0.6, 0.5, 0.6)
-    found = recommend([LOW, noise], 0.5, "balanced_accuracy")
-    assert (found.best, found.choice) == (noise, None)
-    assert found.sentence.startswith(
-        "No layer is distinguishable from chance with 4 folds: the highest score is layer 1, mean "
-        "(0.525 ± 0.048), balanced accuracy, chance level 0.500."
-    )
+def test_labels_of_the_type_alone_have_no_selectivity():
+    """A label that each word brings with it is as easy as the control's random one."""
+    generator = np.random.default_rng(1)
+    types = generator.integers(0, 40, 800)
+    vectors = generator.normal(size=(40, 30))[types] + 0.1 * generator.normal(size=(800, 30))
+    labels = generator.integers(0, 2, 40)[types]
+    examples = make_examples(labels, {0: vectors}, types=types, texts=np.arange(800) // 8)
+    (score,) = score_all(examples, folds=5, metric="accuracy").scores
+    assert score.mean > 0.85
+    assert abs(score.selectivity.mean()) < 0.05

@@ -52,7 +52,6 @@ def test_features_are_no_texts(features_file, format):
         "tokenize IN",
         "plot word the IN -o OUT.html",
         "plot scatter IN -o OUT.html",
-        "plot probe IN --label-field tokens -o OUT.html",
     ],
 )
 def test_every_command_refuses_features(features_file, toy, tmp_path, command):

@@ -68,6 +68,7 @@ def test_a_sample(tmp_path, format):
 SET = {
     **dict.fromkeys(FIELD_NAMES, "t"),
     **{
+        "label_field": "t",
         "span_field": "t",
         "conll_column": 2,
         "delimiter": ";",

@@ -116,7 +116,11 @@ def test_tags(tmp_path, tags, spans):
     [
         ("2", "a O\n\nb X-Y\n", "line 3: the tag is 'X-Y'; allowed: B-LABEL, I-LABEL and O"),
         ("3", "a O\n", "line 1: there are 2 columns, but the tags are in column 3; set span_field"),
-        ("ner", "a O\n", "span_field is 'ner'; allowed for CoNLL: the number of a column"),
+        (
+            "upos",
+            "a O\n",
+            "span_field is 'upos'; allowed: the number of a column, from 1, or one of form",
+        ),
     ],
 )
 def test_wrong_tags(tmp_path, field, content, message):

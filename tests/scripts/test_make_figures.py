@@ -17,7 +17,9 @@ SCRIPT = str(ROOT / "scripts" / "make_figures.py")
 def test_it_has_the_figures_of_the_page():
     page = (ROOT / "docs" / "plots.md").read_text(encoding="utf-8")
     shown = re.findall(r"\(images/([\w.]+)\)", page)
-    assert list(runpy.run_path(SCRIPT)["CHARTS"]) == shown
+    # Made by the command above it, from a corpus that the repository does not have.
+    made = [name for name in shown if name != "upos.svg"]
+    assert list(runpy.run_path(SCRIPT)["CHARTS"]) == made
     assert all((IMAGES / name).stat().st_size < 150_000 for name in shown)
 
 

@@ -31,13 +31,16 @@ else:
 
 # What finds the spans of texts, for outputs of level `span`.
 SPAN_SETTINGS = ("spans", "span_field")
+# What finds words, and their labels.
+WORD_SETTINGS = ("word_split", "label_field")
+UNIT_SETTINGS = (*WORD_SETTINGS, *SPAN_SETTINGS)
 # Settings that change nothing where another setting has a value.
 _UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "level": {
-        "token": ("special_tokens", "word_split", *SPAN_SETTINGS),
+        "token": ("special_tokens", *UNIT_SETTINGS),
         "word": ("special_tokens", *SPAN_SETTINGS),
-        "span": ("special_tokens", "word_split"),
-        "sequence": ("word_split", *SPAN_SETTINGS),
+        "span": ("special_tokens", *WORD_SETTINGS),
+        "sequence": UNIT_SETTINGS,
     },
     "pooling": {"pooler": ("layers", "combine", "weights")},  # it takes the last layer
 }
