@@ -27,6 +27,7 @@ from bert_features.monitor.stages import StageClock
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.labels import check_labels
 from bert_features.readers.lines import InputPart, Place
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def compute_shard(
     def read() -> Iterator[InputExample]:
         nonlocal crc
         for example in examples():
+            check_labels(example)
             crc = example.checksum(crc)
             yield example
 

@@ -151,5 +151,6 @@ def _as_cached(values: dict[str, Any]) -> dict[str, Any]:
     usual: dict[str, list[Any]] = {"kind": ["layers"], "top_k": [None], "heads": [None, ()]}
     usual |= {"modules": [()], "spans": [None], "max_units": [0], "min_weight": [None, 0.0]}
     floats = {"dtype": "float32"} if values["dtype"] in SMALL_DTYPES else {}
-    left_out = {"ranges", "calibration", *(n for n, v in usual.items() if values.get(n) in v)}
+    left_out = {n for n, v in usual.items() if values.get(n) in v}
+    left_out |= {"ranges", "calibration", "labelled"}
     return {n: v for n, v in (values | floats).items() if n not in left_out}

@@ -3,6 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +15,13 @@ from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.kinds import needs
-from bert_features.config.output_specs import as_floats, dense_modules, has_spans, needs_pooler
+from bert_features.config.output_specs import (
+    as_floats,
+    dense_modules,
+    has_spans,
+    has_words,
+    needs_pooler,
+)
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
@@ -33,6 +40,7 @@ from bert_features.monitor.interruption import heard, raise_if_interrupted
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.labels import check_labels
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.loop import prefetched, run_step
 
@@ -164,6 +172,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         text_b_field: str | None = None,
         tokens_field: str | None = None,
         id_field: str | None = None,
+        label_field: str | None = None,
         spans: Sequence[Any] | None = None,
         span_field: str | None = None,
     ) -> list[FeatureRecord]:
@@ -180,6 +189,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           text_b_field: column of the second texts of pairs; by default `text_b` if there is one.
           tokens_field: column of lists of words, instead of `text_field`.
           id_field: column of the ids; by default `id` if there is one.
+          label_field: column of the labels of words, a list for each text; by default as in the
+            settings.
           spans: for outputs of level 'span' the spans of each text: a list of (begin, end), (begin,
             end, label) or (begin, end, label, type_id), in characters, type_id 1 for a second text.
           span_field: column of the spans of a table; by default as in the settings.
@@ -187,7 +198,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         Returns:
           For each text, in order, its features by name, [tokens, D], [words, D] or [D]; its tokens
           ([CLS] and [SEP] included), their ids and their places if a feature has level 'token'; its
-          words and their places if a feature has level 'word'; and its spans in `units`.
+          words, their places and their labels, if there are any, if a feature has level 'word';
+          and its spans in `units`.
 
         Raises:
           ConfigError: a shard is set, which is a share of a file; or a column is named, and `texts`
@@ -202,14 +214,29 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             text_b_field=text_b_field,
             tokens_field=tokens_field,
             id_field=id_field,
+            label_field=label_field,
             spans=spans,
             span_field=span_field,
         )
         self._check_spans(spans)
+        if label_field is not None and not has_words(self.outputs):
+            raise ConfigError(
+                f"label_field is {label_field!r}, and no output has level 'word'; leave it out"
+            )
         examples = list(found)  # a wrong one is found before the rest
-        batches = self._batches_in_memory(examples)
+        batches = self._for_labels_of(examples)._batches_in_memory(examples)
         records = [record for batch in batches for record in batch.records(self.outputs)]
         return self.preparation.with_offsets(records, examples)
+
+    def _for_labels_of(self, examples: Sequence[InputExample]) -> Self:
+        """A copy whose outputs of words have labels, if an example brings some."""
+        if not has_words(self.outputs) or all(example.labels is None for example in examples):
+            return self
+        for example in examples:
+            check_labels(example)
+        other = copy.copy(self)
+        other.outputs = tuple(replace(o, labelled=o.unit == "word") for o in self.outputs)
+        return other
 
     @heard()
     def encode(

@@ -123,6 +123,15 @@ class Codec:
         batch.counts["non_finite"] = batch.counts["non_finite"].astype(bool)
         return batch
 
+    def named(self, batch: FeatureBatch, examples: Sequence[InputExample]) -> FeatureBatch:
+        """The features of equal texts, with the ids and the labels of words of the examples."""
+        levels = dict(batch.levels)
+        if self._labelled:
+            words = levels["word"]
+            texts = texts_of_units("word", examples, words.columns, words.splits, labelled=True)
+            levels["word"] = replace(words, columns=words.columns | texts)
+        return replace(batch, unique_ids=ids_of(examples), levels=levels)
+
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
     """The rows of an array, uint8 [rows, bytes of a row]."""
@@ -132,11 +141,8 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
 
 def key_of(example: InputExample) -> bytes:
     """A digest of all that an example's features depend on; other examples have other keys."""
-    values: tuple[object, ...]
     values = (example.text_a, example.text_b, example.words_a, example.words_b)
-    if example.spans is not None or example.labels is not None:
-        values = (*values, example.spans, example.prompt, example.labels)
-    parts = _encode(values)
+    parts = _encode(values if example.spans is None else (*values, example.spans, example.prompt))
     return hashlib.blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
@@ -234,7 +240,7 @@ class Reuse:
         places = np.array([rows[key] for key in sieve.keys], np.int64)
         taken = FeatureBatch.join(parts).take(places)
         self._count(taken, places, len(sieve.new), [found[key] for key in hits])
-        return replace(taken, unique_ids=ids_of(sieve.everyone))
+        return self._codec.named(taken, sieve.everyone)
 
     def _keep(self, keys: list[bytes], results: FeatureBatch) -> FeatureBatch:
         """Stores the features of texts; gives what an entry has."""

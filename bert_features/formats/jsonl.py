@@ -22,6 +22,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -300,7 +301,9 @@ def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
                 f"its first line has no {key}, so its features are known only from a sidecar"
             )
         layers = example[key][0]["layers"] if row.axes else example[key]
-        features += [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
+        labelled = bool(row.labels) and row.fields[row.labels] in example[key][0]
+        found = [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
+        features += [replace(feature, labelled=labelled) for feature in found]
     if not features:
         keys = ", ".join(row.key for row in LEVELS.values())
         raise ValueError(f"its first line has none of {keys}")

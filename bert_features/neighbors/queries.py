@@ -4,6 +4,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -220,7 +221,8 @@ def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -
 def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
     """Refuses an extractor whose features differ from the features of the file."""
     made = {entry.name: entry.to_metadata() for entry in extractor.features()}
-    (floats,) = as_floats([feature])
+    # Queries have no labels.
+    (floats,) = as_floats([replace(feature, labelled=False)])
     if made.get(feature.name) != floats.to_metadata():
         raise OutputError.naming(
             "the settings that {path} records do not give its feature {name!r} with the checkpoint "

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bert_features.config.settings import shown
+from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.spans import with_spans
@@ -54,3 +55,13 @@ def _of_words(name: str, values: Any, words: Sequence[str]) -> tuple[str, ...]:
             "with null for none"
         )
     return tuple("" if value in (None, MISSING) else str(value) for value in values)
+
+
+def check_labels(example: InputExample) -> None:
+    """Refuses the label of a text for outputs of words; raises InputError."""
+    if example.labels is not None and example.words_a is None:
+        raise InputError.naming(
+            "example {received} is a text with a label, and {label_field} gives the labels of "
+            "words; pass words, as by {tokens_field}. Only plots take labels of texts",
+            received=repr(example.unique_id),
+        )

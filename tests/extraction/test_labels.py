@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_features import FeatureExtractor, extract, read_features
+from bert_features import FeatureExtractor, extract, nearest, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.formats import SUFFIXES
@@ -59,6 +59,8 @@ def test_jsonl_names_each_label(config, path, tmp_path):
     extract(config, path, tmp_path / "out.jsonl")
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert [word["label"] for word in first["words"]] == list(KEPT[0])
+    (tmp_path / "out.jsonl.metadata.json").unlink()  # as on standard output
+    assert [record.word_labels for record in read_features(tmp_path / "out.jsonl")] == KEPT
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,32 @@ def test_labels_stay_with_their_words(config, path, tmp_path, settings):
 
 
 def test_a_cache_serves_the_labels_of_each_run(config, path, tmp_path):
+    """Runs with and without labels share it, and a text is computed once whatever its labels."""
     cached = config.model_copy(update={"cache": str(tmp_path / "cache"), "dedupe": True})
-    for run in "ab":
-        extract(cached, path, tmp_path / f"{run}.npz")
-        assert [record.word_labels for record in read_features(tmp_path / f"{run}.npz")] == KEPT
+    plain = cached.model_copy(update={"label_field": None})
+    counts = [
+        extract(settings, path, tmp_path / f"{run}.npz").counts
+        for run, settings in zip("apb", (cached, plain, cached), strict=True)
+    ]
+    assert [each.examples_reused for each in counts] == [1, 5, 5]
+    labels = [[r.word_labels for r in read_features(tmp_path / f"{run}.npz")] for run in "apb"]
+    assert labels == [KEPT, [None] * 5, KEPT]
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_neighbors_compares_a_text_with_labelled_words(config, path, tmp_path):
+    extract(config, path, tmp_path / "out.parquet")
+    hit, *_ = nearest(tmp_path / "out.parquet", "this is a dog", token="dog")
+    assert (hit.record, hit.position) == (0, 3)
+
+
+def test_labels_of_texts_are_none_of_words(config, tmp_path):
+    (path := tmp_path / "texts.jsonl").write_text('{"id": "t", "text": "this is", "y": "X"}\n')
+    for target in ("out.npz", "folder/"):
+        with pytest.raises(InputError, match=r"example 't' is a text with a label, and label_fie"):
+            extract(config, path, f"{tmp_path}/{target}")
+    with pytest.raises(InputError, match="example 0 is a text with a label"):
+        FeatureExtractor(config)({"t": ["this is"], "y": ["X"]}, text_field="t")
 
 
 @pytest.mark.slow
@@ -94,13 +117,28 @@ def test_a_folder_is_continued_with_the_same_labels(config, path, tmp_path):
         extract(sharded.model_copy(update={"label_field": None}), path, f"{folder}/")
 
 
-def test_examples_bring_labels_of_their_own(config):
-    example = InputExample.from_words(0, ["this", "is"], labels=("DET", ""))
-    (record,) = FeatureExtractor(config)([example])
-    assert record.word_labels == ("DET", "")
+@pytest.mark.parametrize("field", ["y", None])
+def test_examples_bring_labels_of_their_own(config, field):
+    extractor = FeatureExtractor(config.model_copy(update={"label_field": field}))
+    labelled = InputExample.from_words(0, ["this", "is"], labels=("DET", "AUX"))
+    records = extractor([labelled, InputExample.from_words(1, ["no"])])
+    assert [record.word_labels for record in records] == [("DET", "AUX"), ("",)]
     wrong = InputExample.from_words(0, ["this", "is"], labels=("DET",))
-    with pytest.raises(InputError, match=r"texts\[0\]\.labels has 1 labels for 2 words; pass one"):
-        list(FeatureExtractor(config)([wrong]))
+    for call in (extractor, extractor.encode):
+        with pytest.raises(InputError, match=r"texts\[0\]\.labels has 1 labels for 2 words; pass"):
+            call([wrong])
+
+
+def test_a_table_in_memory_has_labels(config):
+    plain = config.model_copy(update={"label_field": None})
+    table = {"t": [["this", "is"], ["no"]], "y": [["DET", None], ["INTJ"]]}
+    (first, second) = FeatureExtractor(plain)(table, tokens_field="t", label_field="y")
+    assert (first.word_labels, second.word_labels) == (("DET", ""), ("INTJ",))
+    (record,) = FeatureExtractor(plain)([["no"]])
+    assert record.word_labels is None
+    tokens = plain.model_copy(update={"level": "token"})
+    with pytest.raises(ConfigError, match="label_field is 'y', and no output has level 'word'"):
+        FeatureExtractor(tokens)(table, tokens_field="t", label_field="y")
 
 
 def test_without_a_label_field_there_is_no_column(config, path, tmp_path):
