@@ -273,17 +273,21 @@ def _group_max(vectors: Tensor, numbers: Tensor) -> Tensor:
 
 def _max_of_spans(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
     """The maximum of two runs of 1, 2, 4, … tokens, which overlap and cover the span."""
-    runs, reach = [vectors], 1  # the maximum of 1, 2, 4, … tokens from each on
+    on_cpu = chosen_forms().on_cpu
+    runs, reach = [vectors], 1  # the maxima of `reach` tokens from each on
     while 2 * reach <= (vectors.shape[1] or _LONGEST_ROW):
         later = ops.maximum(runs[-1][:, :-reach], runs[-1][:, reach:])
-        runs.append(ops.concatenate([later, runs[-1][:, -reach:]], axis=1))
+        if not on_cpu:  # arrays of one length compile faster; no span takes what is added
+            later = ops.concatenate([later, runs[-1][:, -reach:]], axis=1)
+        runs.append(later)
         reach *= 2
     lengths = ends - begins
     number = sum(ops.cast(lengths >= 2**k, "int32") for k in range(len(runs))) - 1  # of the runs
-    places = begins, ends - ops.left_shift(1, ops.maximum(number, 0))
-    if chosen_forms().on_cpu:
-        # Two gathers are fastest. On a TPU, all runs side by side are too much to read.
-        before = number * ops.shape(vectors)[1]
+    reach = ops.left_shift(1, ops.maximum(number, 0))
+    places = begins, ends - reach
+    if on_cpu:
+        # Two gathers of one table are fastest; a TPU would write the table to its slow memory.
+        before = number * (ops.shape(vectors)[1] + 1) - (reach - 1)
         table = ops.concatenate(runs, axis=1)
         return _highest_at(table, [ops.where(number >= 0, before + at, -1) for at in places])
     return _sum(

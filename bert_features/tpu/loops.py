@@ -25,7 +25,7 @@ def uncounted(program: Any, sharding: Any) -> dict[str, float]:
     for body, passes in _loops(program.jaxpr, 1):
         shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in body.in_avals]
         jitted = jax.jit(jaxpr_as_fun(body), out_shardings=sharding)
-        cost = jitted.lower(*shapes).compile().cost_analysis()
+        cost: Any = jitted.lower(*shapes).compile().cost_analysis()
         total = {name: total[name] + passes * cost[name] for name in FIGURES}
     return total
 
