@@ -14,9 +14,8 @@ import numpy as np
 
 from bert_features.checkpoints import modules, sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.read import has_pooler, heads, read_weights
+from bert_features.checkpoints.read import has_pooler, read_weights, warn_of_heads
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
-from bert_features.checkpoints.weight_readers import some
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.config.gated import rope_parameters
@@ -65,12 +64,6 @@ def convert(
     if to not in TARGETS:
         raise ConfigError(f"--to is {to!r}; allowed: {', '.join(TARGETS)}")
     source = _with_casing(checkpoint, do_lower_case)
-    if left := heads(source):
-        logger.warning(
-            "%s: the copy has the encoder, not the heads %s; take the source for outputs by them",
-            source.name,
-            some(left),
-        )
     return write_checkpoint(source, None, out, to=to, overwrite=overwrite)
 
 
@@ -87,7 +80,7 @@ def write_checkpoint(
     That is the config, the vocabulary, the casing and the settings of sentence-transformers. The
     weights are by canonical name, with those of the pooler or without, and with those of Dense
     modules if they differ from those of `source`; None for all those of `source`.
-    Other arguments, result and errors are those of `convert`.
+    Other arguments, result, errors and the warning of heads are those of `convert`.
     """
     if to == "tf1" and source.config.model_type != "bert":
         raise ConfigError(
@@ -97,6 +90,7 @@ def write_checkpoint(
     out = Path(out)
     check_out(out, source.files(), overwrite=overwrite)
     vocab_file, _ = checked_vocabulary(source)
+    warn_of_heads(source, "copy")
     if weights is None:
         weights = read_weights(source, pooler=has_pooler(source))
     # TensorFlow and safetensors have errors of their own.

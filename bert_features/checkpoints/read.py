@@ -25,9 +25,15 @@ def has_head(checkpoint: Checkpoint) -> bool:
     return bool(_head_of(checkpoint, _names_in(checkpoint)))
 
 
-def heads(checkpoint: Checkpoint) -> list[str]:
-    """Names of its weights that are none of the encoder's; errors as `has_head`."""
-    return list(_names_in(checkpoint).heads)
+def warn_of_heads(checkpoint: Checkpoint, made: str) -> None:
+    """Logs the weights that `made`, made from a checkpoint, lacks; errors as `has_head`."""
+    if heads := _names_in(checkpoint).heads:
+        logger.warning(
+            "%s: the %s has the encoder, not the heads %s; take the source for outputs by them",
+            checkpoint.name,
+            made,
+            some(heads),
+        )
 
 
 def read_weights(

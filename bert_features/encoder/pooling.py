@@ -273,18 +273,33 @@ def _group_max(vectors: Tensor, numbers: Tensor) -> Tensor:
 
 def _max_of_spans(vectors: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
     """The maximum of two runs of 1, 2, 4, … tokens, which overlap and cover the span."""
-    lengths, reach, most = ends - begins, 1, vectors.shape[1] or _LONGEST_ROW
-    highest = vectors  # of `reach` tokens from each on
-    result = ops.zeros_like(vectors)
-    while True:
-        own = ops.logical_and(lengths >= reach, lengths < 2 * reach)
-        runs = (ops.where(own, places, -1) for places in (begins, ends - reach))
-        result = result + ops.maximum(*(_tokens_at(highest, places) for places in runs))
-        if 2 * reach > most:
-            return result
-        later = ops.maximum(highest[:, :-reach], highest[:, reach:])
-        highest = ops.concatenate([later, highest[:, -reach:]], axis=1)
+    on_cpu = chosen_forms().on_cpu
+    runs, reach = [vectors], 1  # the maxima of `reach` tokens from each on
+    while 2 * reach <= (vectors.shape[1] or _LONGEST_ROW):
+        later = ops.maximum(runs[-1][:, :-reach], runs[-1][:, reach:])
+        if not on_cpu:  # arrays of one length compile faster; no span takes what is added
+            later = ops.concatenate([later, runs[-1][:, -reach:]], axis=1)
+        runs.append(later)
         reach *= 2
+    lengths = ends - begins
+    number = sum(ops.cast(lengths >= 2**k, "int32") for k in range(len(runs))) - 1  # of the runs
+    reach = ops.left_shift(1, ops.maximum(number, 0))
+    places = begins, ends - reach
+    if on_cpu:
+        # Two gathers of one table are fastest; a TPU would write the table to its slow memory.
+        before = number * (ops.shape(vectors)[1] + 1) - (reach - 1)
+        table = ops.concatenate(runs, axis=1)
+        return _highest_at(table, [ops.where(number >= 0, before + at, -1) for at in places])
+    return _sum(
+        [
+            _highest_at(run, [ops.where(number == k, at, -1) for at in places])
+            for k, run in enumerate(runs)
+        ]
+    )
+
+
+def _highest_at(vectors: Tensor, places: Sequence[Tensor]) -> Tensor:
+    return ops.maximum(*(_tokens_at(vectors, at) for at in places))
 
 
 def _cls(vectors: Tensor, units: _Units) -> Tensor:

@@ -13,7 +13,7 @@ from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.pooling import auto_length, auto_pooling, auto_text_changes
-from bert_features.checkpoints.read import has_pooler
+from bert_features.checkpoints.read import has_pooler, warn_of_heads
 from bert_features.checkpoints.tokenizer import checked_vocabulary, resolve_vocabulary, tokenizer_of
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import check_kinds
@@ -102,6 +102,7 @@ def check_source(checkpoint: Checkpoint, wanted: Wanted) -> ExportSource:
         )
     check_special_ids(specs, source.special_ids)
     _check_pooler(source, wanted.signature)
+    warn_of_heads(checkpoint, "export")
     return source
 
 

@@ -4,6 +4,7 @@ An export of `text` takes strings and contains the tokenizer. One of `ids` is an
 of TF-Hub's BERTs (https://www.tensorflow.org/hub/common_saved_model_apis/text, transformer
 encoders). Both hold all weights of the checkpoint under the Model Garden's names, its config and
 vocabulary as assets, and the settings of sentence-transformers: so an export is a checkpoint too.
+Heads, such as the masked-LM head, are not in it, which a warning says.
 
 Shape legend: `B` batch, `S` sequence, `H` hidden, `L` blocks.
 """

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_features.config.features import Feature, OutputSpec
+from bert_features.config.output_specs import has_spans
 from bert_features.errors import ConfigError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.columns import value_dtype
@@ -63,6 +64,12 @@ def choose_output(outputs: Sequence[OutputSpec], name: str | None) -> OutputSpec
         if name in (None, output.name):
             return output
     raise ConfigError(f"output is {name!r}; allowed: {names}")
+
+
+def check_spans(spans: Sequence[Any] | None, outputs: Sequence[Feature]) -> None:
+    """Refuses spans that no output takes; raises ConfigError."""
+    if spans is not None and not has_spans(outputs):
+        raise ConfigError("spans was given, and no output has level 'span'; leave spans out")
 
 
 def collect(

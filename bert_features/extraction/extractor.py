@@ -15,20 +15,14 @@ from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.kinds import needs
-from bert_features.config.output_specs import (
-    as_floats,
-    dense_modules,
-    has_spans,
-    has_words,
-    needs_pooler,
-)
+from bert_features.config.output_specs import as_floats, dense_modules, has_words, needs_pooler
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
 from bert_features.extraction.calibration import TakesRanges
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
 from bert_features.extraction.description import describe_output
-from bert_features.extraction.encoding import choose_output, collect, progress_bar
+from bert_features.extraction.encoding import check_spans, choose_output, collect, progress_bar
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.similarity import EncodesForSearch
@@ -218,7 +212,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             spans=spans,
             span_field=span_field,
         )
-        self._check_spans(spans)
+        check_spans(spans, self.outputs)
         if label_field is not None and not has_words(self.outputs):
             raise ConfigError(
                 f"label_field is {label_field!r}, and no output has level 'word'; leave it out"
@@ -306,7 +300,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             spans=None if spans is None else [spans] if single else spans,
             span_field=span_field,
         )
-        self._check_spans(spans)
+        check_spans(spans, self.outputs)
         # A wrong one is found before anything is computed.
         examples = list(found) if isinstance(given, Sized) else found
         with progress_bar(examples, shown=show_progress) as progress:
@@ -315,10 +309,6 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                 return to_csr(batches, wanted, self.checkpoint.config.vocab_size)
             count = len(examples) if isinstance(examples, list) else None
             return collect(batches, wanted, single=single, ragged=ragged, count=count)
-
-    def _check_spans(self, spans: Sequence[Any] | None) -> None:
-        if spans is not None and not has_spans(self.outputs):
-            raise ConfigError("spans was given, and no output has level 'span'; leave spans out")
 
     def _batches_in_memory(
         self,

@@ -193,7 +193,7 @@ class BertFeatures(keras.layers.Layer):
         """Writes the encoder with its present weights as a checkpoint (safetensors).
 
         The command line and `FeatureExtractor` take it, and so do other programs. It has the blocks
-        and the pooler that the outputs of this layer need.
+        and the pooler that the outputs of this layer need, and no heads, which a warning says.
 
         Args:
           folder: the directory to write.

@@ -122,7 +122,9 @@ class Probe(Chart):
     def _weights(self) -> Iterator[dict[str, Any]]:
         mix = self.found.mix
         assert mix is not None
-        errors = np.apply_along_axis(standard_error, 0, mix.weights) if len(mix.weights) > 1 else 0
+        errors = (
+            np.apply_along_axis(standard_error, 0, mix.weights) if len(mix.weights) > 1 else 0.0
+        )
         rows = zip(
             mix.layers, mix.weights.mean(0), np.broadcast_to(errors, len(mix.layers)), strict=True
         )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from bert_features import __version__
 from bert_features.config.levels import LEVELS
 from bert_features.errors import ConfigError, ServiceError
-from bert_features.extraction.encoding import collect
+from bert_features.extraction.encoding import check_spans, collect
 from bert_features.extraction.similarity import EncodesByPrompt
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
@@ -83,6 +83,7 @@ class Client(EncodesByPrompt):
         is_tokenized: bool = False,
         show_tokens: bool = False,
         ragged: bool = False,
+        spans: Sequence[Any] | None = None,
         prompt_name: str | None = None,
     ) -> Any:
         """The vectors of texts as NumPy arrays; a warning is logged if the service cuts any.
@@ -92,28 +93,32 @@ class Client(EncodesByPrompt):
           outputs: an output of the service, by default its first; or a list of outputs.
           is_tokenized: whether each text is a list of words.
           show_tokens: whether to return the tokens too.
-          ragged: return the vectors of tokens or words without padding.
+          ragged: return the vectors of tokens, words or spans without padding.
+          spans: for outputs of level `span` the spans of each text, of a single text its own; as in
+            `FeatureExtractor.encode`. By default the service makes them, if it was started with
+            `--spans`.
           prompt_name: the name of a prompt of the checkpoint, see `info()["prompts"]`; by default
             its default prompt, if it has one. `encode_query` and `encode_document` choose one.
 
         Returns:
           By the level of the output, in the order of the texts and in the dtype of the output:
-          `sequence`: [N, D]. `token` ([CLS] and [SEP] included) and `word`: `Padded(values [N, S,
-          D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of a
-          single text its own array, [D] or [S, D]. With a list of outputs, or an output of several
-          features such as `all_layers`, a dict of these by the names of the features. With
+          `sequence`: [N, D]. `token` ([CLS] and [SEP] included), `word` and `span`: `Padded(values
+          [N, S, D], mask [N, S])`, or with `ragged` `Ragged(values [T, D], row_splits [N + 1])`. Of
+          a single text its own array, [D] or [S, D]. With a list of outputs, or an output of
+          several features such as `all_layers`, a dict of these by the names of the features. With
           `show_tokens` a tuple of that and the tokens, a list for each text.
 
         Raises:
-          ConfigError: the service has no such output, or `is_tokenized` does not fit.
-          InputError: `texts` contains something other than texts.
+          ConfigError: the service has no such output, or `is_tokenized` or `spans` does not fit.
+          InputError: `texts` contains something other than texts, or a span is outside of its text.
           ServiceError: the service refuses the texts, does not answer in time, or is gone.
         """
         single = isinstance(texts, str)
         wanted, names = self._choose(outputs)
         given = [texts] if isinstance(texts, str) else list(texts)
         call = _Call(self._connection, self._info, wanted, names, show_tokens, prompt_name)
-        batches = self._compute(given, call, is_tokenized)
+        own = [spans] if single and spans is not None else spans
+        batches = self._compute(given, call, is_tokenized, own)
         arrays = {
             feature.name: collect(batches, feature, single=single, ragged=ragged)
             for feature in wanted
@@ -131,9 +136,10 @@ class Client(EncodesByPrompt):
         outputs: str | Sequence[str] | None = None,
         *,
         is_tokenized: bool = False,
+        spans: Sequence[Any] | None = None,
         prompt_name: str | None = None,
     ) -> list[FeatureRecord]:
-        """The features of texts, with their tokens and words; see `encode`.
+        """The features of texts, with their tokens, words and spans; see `encode`.
 
         Returns:
           For each text, in order, what `FeatureExtractor` returns for it, and always its tokens.
@@ -144,7 +150,7 @@ class Client(EncodesByPrompt):
             raise ConfigError("texts is one string; pass a list of texts, such as [text]")
         given = list(texts)
         call = _Call(self._connection, self._info, wanted, names, True, prompt_name)
-        batches = self._compute(given, call, is_tokenized)
+        batches = self._compute(given, call, is_tokenized, spans)
         return [record for batch in batches for record in batch.records(wanted)]
 
     @property
@@ -210,12 +216,17 @@ class Client(EncodesByPrompt):
         ), names
 
     def _compute(
-        self, texts: Sequence[Any], call: "_Call", is_tokenized: bool
+        self,
+        texts: Sequence[Any],
+        call: "_Call",
+        is_tokenized: bool,
+        spans: Sequence[Any] | None,
     ) -> list[FeatureBatch]:
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
+        check_spans(spans, call.wanted)
         kind = kind_of(texts, is_tokenized=is_tokenized)
-        parts = cut(texts, kind, call.wanted, call.info)
+        parts = cut(texts, kind, call.wanted, call.info, spans=spans)
         batches = [batch for batches in call.answers(parts) for batch in batches]
         if lost := sum(int(batch.counts[_LOST].sum()) for batch in batches):
             logger.warning("the service has cut texts that are too long: %d tokens are lost", lost)

@@ -10,6 +10,8 @@ from bert_features.config.features import ITEM_SIZES
 from bert_features.config.levels import LEVELS
 from bert_features.errors import ConfigError, InputError, ServiceError
 from bert_features.formats.records import Feature
+from bert_features.readers.examples import examples_of_texts
+from bert_features.readers.input_example import Span
 from bert_features.serving.messages import Info
 
 # [CLS] and [SEP], and of a pair another [SEP].
@@ -24,17 +26,23 @@ class RequestPart:
 
     Attributes:
       kind: `texts`, `pairs` or `words`.
+      start: the number of the first text.
+      encoded: the texts as JSON.
+      spans: the spans of each text as JSON, or empty.
     """
 
     kind: str
     start: int
     encoded: tuple[bytes, ...]
+    spans: tuple[bytes, ...] = ()
 
     def body(self, outputs: Sequence[str], **settings: Any) -> bytes:
         """The body of the request, with these settings beside the outputs unless they are None."""
         given = {name: value for name, value in settings.items() if value is not None}
         rest = json.dumps({"outputs": list(outputs), **given}).encode()
-        return b'{"%s": [%s], %s' % (self.kind.encode(), b", ".join(self.encoded), rest[1:])
+        lists = {self.kind: self.encoded} | ({"spans": self.spans} if self.spans else {})
+        columns = (b'"%s": [%s], ' % (k.encode(), b", ".join(v)) for k, v in lists.items())
+        return b"{%s%s" % (b"".join(columns), rest[1:])
 
     def renumbered(self, error: ServiceError) -> ServiceError:
         """An error of the service that names the texts as the caller counts them."""
@@ -47,10 +55,11 @@ class RequestPart:
     def halves(self) -> tuple["RequestPart", "RequestPart"]:
         """The same texts as two requests."""
         middle = len(self.encoded) // 2
-        return (
-            replace(self, encoded=self.encoded[:middle]),
-            replace(self, start=self.start + middle, encoded=self.encoded[middle:]),
+        first, second = (
+            replace(self, encoded=self.encoded[half], spans=self.spans[half])
+            for half in (slice(middle), slice(middle, None))
         )
+        return first, replace(second, start=self.start + middle)
 
 
 def kind_of(texts: Sequence[Any], *, is_tokenized: bool) -> str:
@@ -90,48 +99,67 @@ _ALLOWED = {
 
 
 def cut(
-    texts: Sequence[Any], kind: str, features: Sequence[Feature], info: Info
+    texts: Sequence[Any],
+    kind: str,
+    features: Sequence[Feature],
+    info: Info,
+    *,
+    spans: Sequence[Any] | None = None,
 ) -> Iterator[RequestPart]:
-    """Cuts texts into requests, in order; raises InputError if one is not Unicode.
+    """Cuts texts, and the spans of each if there are any, into requests, in order.
 
-    Their tokens are not known here, so each character counts as one.
+    Their tokens are not known here, so each character counts as one. Raises InputError if a text
+    or a label is not Unicode, or if `spans` do not fit the texts.
     """
+    own = [None] * len(texts) if spans is None else _parse_spans(texts, kind, spans)
     limits = info.limits
     largest = limits.texts, limits.body_bytes - _FRAME_BYTES, limits.tokens, limits.answer_bytes
-    encoded: list[bytes] = []
+    encoded: list[tuple[bytes, ...]] = []
     used: tuple[int, ...] = (0, 0, 0, 0)
     start = 0
-    for number, text in enumerate(texts):
-        one = _encode(text, number)
-        size = _size(text, one, features, info)
+
+    def part() -> RequestPart:
+        return RequestPart(kind, start, *zip(*encoded, strict=True))
+
+    for number, (text, some) in enumerate(zip(texts, own, strict=True)):
+        given = {"texts": text} | ({} if some is None else {"spans": some})
+        one = tuple(_encode(value, f"{name}[{number}]") for name, value in given.items())
+        size = _size(text, some, sum(map(len, one)) + 2 * len(one), features, info)
         total: tuple[int, ...] = tuple(map(sum, zip(used, size, strict=True)))
         if encoded and any(a > b for a, b in zip(total, largest, strict=True)):
-            yield RequestPart(kind, start, tuple(encoded))
+            yield part()
             encoded, total, start = [], size, number
         encoded.append(one)
         used = total
     if encoded:
-        yield RequestPart(kind, start, tuple(encoded))
+        yield part()
 
 
-def _encode(text: Any, number: int) -> bytes:
+def _parse_spans(
+    texts: Sequence[Any], kind: str, spans: Sequence[Any]
+) -> list[tuple[Span, ...] | None]:
+    """The spans of each text, as `FeatureExtractor.encode` reads them; raises InputError."""
+    given = map(list, texts) if kind == "words" else texts
+    return [example.spans for example in examples_of_texts(given, spans=spans)]
+
+
+def _encode(value: Any, where: str) -> bytes:
     try:
-        return json.dumps(text, ensure_ascii=False).encode()
+        return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise InputError(
-            f"texts[{number}] has a lone surrogate, which is not Unicode; drop it"
-        ) from error
+        raise InputError(f"{where} has a lone surrogate, which is not Unicode; drop it") from error
 
 
 def _size(
-    text: Any, encoded: bytes, features: Sequence[Feature], info: Info
+    text: Any, spans: Sequence[Span] | None, num_bytes: int, features: Sequence[Feature], info: Info
 ) -> tuple[int, int, int, int]:
     """What a text adds: itself, bytes of the body, tokens, bytes of the answer."""
     characters = len(text) if isinstance(text, str) else sum(map(len, text)) + len(text)
     tokens = characters + _SPECIAL_TOKENS
     kept = tokens if info.long_text == "window" else min(tokens, info.max_seq_length)
+    units = {"span": kept if spans is None else len(spans)}
     answer = sum(
-        feature.width * ITEM_SIZES[feature.dtype] * LEVELS[feature.level].count(kept)
-        for feature in features
+        f.width * ITEM_SIZES[f.dtype] * LEVELS[f.level].count(units.get(f.unit, kept))
+        for f in features
     )
-    return 1, len(encoded) + 2, tokens, answer
+    return 1, num_bytes, tokens, answer

@@ -25,6 +25,7 @@ from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraErr
 from bert_features.tpu import hlo as tpu_hlo
 from bert_features.tpu.chips import Topology, accepted
 from bert_features.tpu.job import ChipJob
+from bert_features.tpu.loops import FIGURES, uncounted
 from bert_features.tpu.report import ShapeReport
 
 if TYPE_CHECKING:
@@ -147,14 +148,20 @@ class TpuCompiler:
 
     def compile(self, rows: int, length: int) -> Any:
         """Compiles the step for `rows` rows on each chip."""
+        step, weights, batch = self._arguments(rows, length)
+        return compile_for_tpu(step, weights, batch, batch["input_mask"].sharding)
+
+    def _arguments(self, rows: int, length: int) -> tuple[Callable[[Any, Any], Any], Any, Any]:
+        """The step, and the shapes of its weights and of a batch."""
         import jax
         import jax.numpy as jnp
         from jax.sharding import NamedSharding, PartitionSpec
 
         from bert_features.runtime.jax import shared_out
 
-        everywhere = NamedSharding(self._mesh, PartitionSpec())
-        shared = NamedSharding(self._mesh, PartitionSpec("data"))
+        everywhere, shared = (
+            NamedSharding(self._mesh, PartitionSpec(*axes)) for axes in ((), ("data",))
+        )
         weights = [
             jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=everywhere)
             for shape, dtype in self._weights
@@ -163,8 +170,7 @@ class TpuCompiler:
         batch = {
             name: jax.ShapeDtypeStruct(shape, jnp.int32, sharding=shared) for name in self._inputs
         }
-        step = shared_out(self._traced_step, self._mesh)
-        return compile_for_tpu(step, weights, batch, shared)
+        return shared_out(self._traced_step, self._mesh), weights, batch
 
     def _traced_step(self, weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
         from bert_features.runtime.jax import traced_for_jax
@@ -172,8 +178,16 @@ class TpuCompiler:
         with traced_for_jax("tpu", self.job.attention):
             return self._step(weights, batch)
 
+    def _cost(self, compiled: Any, rows: int, length: int) -> dict[str, float]:
+        """The `FIGURES` of a program, with all passes of its loops."""
+        import jax
+
+        step, weights, batch = self._arguments(rows, length)
+        more = uncounted(jax.make_jaxpr(step)(weights, batch), weights[0].sharding)
+        return {name: compiled.cost_analysis()[name] + more[name] for name in FIGURES}
+
     def _describe(self, compiled: Any, rows: int, length: int, seconds: float) -> ShapeReport:
-        memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+        memory, cost = compiled.memory_analysis(), self._cost(compiled, rows, length)
         text = program_text(compiled)
         devices = self.job.topology.chip.devices
         tokens = rows * length // devices  # per device, like all figures of the compiler

@@ -21,7 +21,7 @@ class ShapeReport:
       output_bytes: bytes of the results in HBM.
       largest_rows: rows of the largest batch found to fit into the chip; None if it was not
         searched for.
-      flops_per_token: operations, as the compiler counts them.
+      flops_per_token: operations, as the compiler counts them, with all passes of loops.
       bytes_per_token: `cost_analysis()["bytes accessed"]`: operands and results of all kernels, in
         HBM and in VMEM.
       hbm_bytes_per_token: the same in HBM alone, by `hlo.hbm_bytes`; None if unknown.

@@ -19,6 +19,8 @@ from bert_features.cli import app
 from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
 from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.export.checks import Wanted, check_source
+from bert_features.layers import BertFeatures
 from tests import multi_vector, sparse_encoder
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
@@ -180,10 +182,22 @@ def test_no_pooler_is_invented(tmp_path):
         (multi_vector.write, "stanford", "linear"),
     ],
 )
-def test_heads_that_the_copy_lacks_are_named(tmp_path, caplog, write, name, heads):
-    source = find_checkpoint(write(name, tmp_path / "source"))
-    convert(source, tmp_path / "copy", to="safetensors")
-    assert f"the copy has the encoder, not the heads {heads}" in caplog.text
+def test_heads_that_a_copy_lacks_are_named(tmp_path, caplog, write, name, heads):
+    folder = write(name, tmp_path / "source")
+    source, out = find_checkpoint(folder), tmp_path / "copy"
+    layer = BertFeatures.from_checkpoint(folder, layers=[0])
+    for made, make in (
+        ("copy", lambda: convert(source, out, to="safetensors")),
+        ("copy", lambda: layer.save_checkpoint(out, folder, overwrite=True)),
+        ("export", lambda: check_source(source, Wanted(signature="ids", layers=(-1,)))),
+    ):
+        caplog.clear()
+        make()
+        assert caplog.text.count(f"the {made} has the encoder, not the heads {heads}") == 1
+    caplog.clear()
+    again = find_checkpoint(out)  # which has none
+    convert(again, tmp_path / "again", to="safetensors")
+    assert "not the heads" not in caplog.text
 
 
 def test_an_unknown_casing(write_source, tmp_path, caplog):

@@ -143,11 +143,15 @@ def test_the_place_of_a_word_is_in_the_embeddings(config, path):
 
 
 def test_other_examples_may_be_the_test(config, path):
-    origin = find_origin(path, config, ["embeddings"])
+    origin = find_origin(path, config, ["embeddings", 0])
     examples = found(origin, test=origin)
     own = "202 of 209 words in 61 texts"
     assert examples.about == f"{own} train, {own} test"
     assert examples.is_test.tolist() == [False] * 202 + [True] * 202
     result = probe(origin, origin, folds=2)
     assert len(result.found.scores[0].folds) == 2
-    assert result.found.mix is None
+    assert len(result.found.mix.weights) == 1
+    assert json.loads(json.dumps([result.data(), result.report({})]))[0]["weights"][0]["error"] == 0
+    alone = probe(find_origin(path, config, [0]), folds=2)
+    assert alone.found.mix is None
+    assert alone.data()["weights"] == []

@@ -1,6 +1,7 @@
 """The client and the service itself, over HTTP: the features of `FeatureExtractor`."""
 
 import contextlib
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 
 from bert_features import Client
-from bert_features.errors import ServiceError
+from bert_features.errors import ConfigError, InputError, ServiceError
+from bert_features.serving import engine as engine_module
+from bert_features.serving.messages import Info
+from bert_features.serving.parts import cut
 from tests.serving.over_http import over_http
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
@@ -111,6 +115,44 @@ def test_words_and_pairs(client, extractor):
     assert tokens == [list(record.tokens) for record in extractor(words)]
     assert client.encode("is", show_tokens=True)[1] == ["[CLS]", "is", "[SEP]"]
     assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
+
+
+def test_spans_go_with_their_texts(extractor_of, service_of, monkeypatch):
+    monkeypatch.setattr(engine_module.Engine, "warm_up", lambda *given, **options: None)
+    outputs = [{"name": "span", "layers": [-1], "level": "span"}, {"name": "t", "layers": [-1]}]
+    extractor = extractor_of(outputs=outputs)
+    texts = ["is it", "", "no a b", "it"]
+    spans = [[(3, 5, "X"), (0, 5)], None, [(0, 2), [3, 6, ""], (1, 2)], []]
+    expected = extractor.encode(texts, "span", ragged=True, spans=spans)
+    with over_http(service_of(extractor, texts=3)) as url, Client(url) as client:
+        assert client.encode(texts, ragged=True, spans=spans)[1].tolist() == [0, 2, 2, 5, 5]
+        assert_close(client.encode(texts, ragged=True, spans=spans).values, expected.values)
+        assert_close(client.encode(texts[2], spans=spans[2]), expected.values[2:5])
+        words = [text.split() for text in texts]
+        split = client.encode(words, is_tokenized=True, ragged=True, spans=spans)
+        assert_close(split.values, expected.values)
+        pair = client.features([("is", "it")], spans=[[(0, 2, "Y", 1)]])[0].units["span"]
+        assert (pair["spans"], pair["span_labels"]) == (("it",), ("Y",))
+        for arguments, error, message in (
+            ({"spans": spans[:2]}, InputError, "spans has fewer or more entries than there are"),
+            ({"spans": [[], [], [], [(0, 3)]]}, InputError, r"spans\[3\]\[0\] is .*outside of its"),
+            (
+                {"spans": [[], [], [], [(0, 2, "\ud800")]]},
+                InputError,
+                r"spans\[3\] has a lone surr",
+            ),
+            ({"spans": spans, "outputs": "t"}, ConfigError, "no output has level 'span'"),
+        ):
+            with pytest.raises(error, match=message):
+                client.encode(texts, **arguments)
+        (part,) = cut(texts[:3], "texts", (), Info(**client.info()), spans=spans[:3])
+    first, second = (json.loads(half.body(["span"])) for half in part.halves())
+    assert first == {
+        "texts": ["is it"],
+        "spans": [[[3, 5, "X", 0], [0, 5, "", 0]]],
+        "outputs": ["span"],
+    }
+    assert (second["texts"], list(map(len, second["spans"]))) == (["", "no a b"], [0, 3])
 
 
 def test_the_code_of_the_page_runs(url):

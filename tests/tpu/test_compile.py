@@ -28,6 +28,7 @@ from bert_features.tpu.compile import (
     program_text,
 )
 from bert_features.tpu.job import plan_job
+from bert_features.tpu.loops import FIGURES
 
 
 @pytest.mark.parametrize("package", ["jax", "libtpu"])
@@ -78,16 +79,14 @@ def test_the_largest_batch_of_a_length_is_searched_for_once(monkeypatch):
             temp_size_in_bytes=rows * length << 16,  # 262,144 tokens would take 16 GiB
             output_size_in_bytes=0,
         )
-        return SimpleNamespace(
-            memory_analysis=lambda: memory,
-            cost_analysis=lambda: {"flops": 1.0, "bytes accessed": 1.0},
-        )
+        return SimpleNamespace(memory_analysis=lambda: memory)
 
     monkeypatch.setattr(compile_module, "make_mesh", lambda topology: None)
     step = SimpleNamespace(inputs=(), step=None, weights=[])
     monkeypatch.setattr(compile_module, "_shapes_only", lambda job: step)
     monkeypatch.setattr(compile_module, "program_text", lambda compiled: None)
     monkeypatch.setattr(TpuCompiler, "compile", compile_)
+    monkeypatch.setattr(TpuCompiler, "_cost", lambda *given: dict.fromkeys(FIGURES, 1.0))
     job = plan_job(ExtractConfig.of({"layers": [-1]}), "v5e:1x1", architecture="bert-tiny")
     reports = list(TpuCompiler(job).reports())
     assert [(r.rows, r.length) for r in reports] == [(128, 128), (32, 512), (16, 128), (4, 512)]
@@ -108,6 +107,10 @@ COMMANDS = {
     "figures": [
         *("--topology=v5e:2x2", TINY, "--layers=-1,-2", "--combine=sum", "--max-seq-length=32"),
         *("--buckets=32", "--batch=128", "--no-largest", "--json"),
+    ],
+    "terms": [
+        *("--topology=v5e:1x1", TINY, "--kind=sparse", "--max-seq-length=32", "--buckets=32"),
+        *("--batch=128", "--no-largest", "--json"),
     ],
     "too large": [
         *("--topology=v5e:1x1", TINY, "--layers=embeddings", "--max-seq-length=512"),
@@ -202,6 +205,20 @@ def test_the_figures_of_bert_tiny(compiled):
     )
     assert 0 < shape["hbm_bytes_per_token"] < shape["bytes_per_token"]
     assert shape["collectives"] == shape["host_callbacks"] == []
+
+
+@pytest.mark.slow
+def test_all_passes_of_a_loop_are_counted(compiled):
+    """The head goes over the vocabulary in four parts."""
+    status, output, errors = compiled["terms"]
+    assert status == 0, errors
+    (shape,) = json.loads(output)["shapes"]
+    blocks = 2 * 2 * (4 * 128 * 128 + 2 * 128 * 512 + 2 * 32 * 128)
+    products = blocks + 2 * 128 * (128 + 30522)
+    assert products < shape["flops_per_token"] < 1.25 * products
+    assert shape["hbm_bytes_per_token"] is None
+    counted, one = compiled["loops"]
+    assert 15 * one <= counted < 16 * one
 
 
 @pytest.mark.slow
