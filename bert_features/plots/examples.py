@@ -232,6 +232,14 @@ def find_origin(
     """
     file = _features_file(path)
     if file is not None:
+        for name in ("label_field", "span_field"):
+            if (given := getattr(settings, name)) is not None:
+                raise ConfigError.naming(
+                    f"{{{name}}} is {{received!r}}, but {{file}} is a features file, which has its "
+                    "labels in it; leave it out",
+                    received=given,
+                    file=path,
+                )
         return Stored(file, layers, poolings)
     if settings.label_field is None and settings.span_field is None:
         raise ConfigError.naming(

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import InputError
+from bert_features.errors import ConfigError, InputError
 from bert_features.plots.examples import find_origin, gather
 from bert_features.plots.probe import probe
 from tests.toy import TOY_LAYERS, WORDS
@@ -70,6 +70,8 @@ def test_a_features_file_gives_the_same_examples(config, path, tmp_path):
     with pytest.raises(InputError, match="no word vectors of layer 0 with pooling max; it has: em"):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [0], ["max"])
     assert find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [-1]).pairs == [(2, "mean")]
+    with pytest.raises(ConfigError, match="label_field is 'y', but .* is a features file, which"):
+        find_origin(str(tmp_path / "words.npz"), config)
 
 
 def test_a_features_file_without_labels_is_refused(config, path, tmp_path):
