@@ -70,7 +70,7 @@ def test_a_features_file_gives_the_same_examples(config, path, tmp_path):
     with pytest.raises(InputError, match="no word vectors of layer 0 with pooling max; it has: em"):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [0], ["max"])
     assert find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [-1]).pairs == [(2, "mean")]
-    with pytest.raises(ConfigError, match="label_field is 'y', but .* is a features file, which"):
+    with pytest.raises(ConfigError, match=r"label_field is 'y', but .* is a features file, which"):
         find_origin(str(tmp_path / "words.npz"), config)
 
 
