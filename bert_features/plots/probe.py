@@ -187,15 +187,18 @@ class Probe(Chart):
             .mark_line(strokeWidth=2)
             .encode(x, y, color, dash)
         )
-        points = scores.mark_point(size=60, filled=True, opacity=1).encode(
-            x, y, color, shape, tooltip=hint
-        )
+        points = [
+            scores.transform_filter(f"datum.what == '{what}'")
+            .mark_point(size=60, filled=what == "labels", fill=fill, opacity=1)
+            .encode(x, y, color, shape, tooltip=hint)
+            for what, fill in (("labels", alt.Undefined), ("control", "white"))
+        ]
         ring = (
             scores.transform_filter("datum.mark")
             .mark_point(size=350, color="black", strokeWidth=1.5, shape="circle")
             .encode(x, y, opacity=alt.Opacity("mark:O", scale=alt.Scale(range=[1]), title=None))
         )
-        drawn = [*_rules("baselines", y), bars, lines, points]
+        drawn = [*_rules("baselines", y), bars, lines, *points]
         if self.advice.choice is not None:  # a legend of nothing would have no size
             drawn.append(ring)
         return alt.layer(*drawn).properties(width=_WIDTH, height=320)
