@@ -20,7 +20,7 @@ def store(request):
         import fsspec
 
         fsspec.filesystem("memory").store.clear()
-        return open_store("memory://bucket/run/")
+        return open_store("memory://files/store/")
     server = request.getfixturevalue(request.param)
     return open_store(f"{server if request.param == 'gs' else server.bucket}/run/")
 

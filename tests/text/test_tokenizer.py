@@ -212,7 +212,7 @@ def test_words_stand_between_white_space(family, given_words):
     input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=(128,), words="whitespace")
     (pool,) = input_fn.pools()
     table = pool.units["word"]
-    strings = columns_of_units("word", table, examples)["words"]
+    strings = columns_of_units("word", table, examples, labelled=False)["words"]
     for i, inputs in enumerate(examples):
         its = slice(table.row_splits[i], table.row_splits[i + 1])
         assert strings[its].tolist() == [*split[i], *split[0]]
