@@ -321,7 +321,7 @@ def probe(
     Prints the scores of each layer with their standard errors, and the command to extract with the
     recommended one.
     """
-    with _drawing(output, overwrite=overwrite, read=input_path, report=report) as draw:
+    with _drawing(output, overwrite=overwrite, read=input_path, test=test, report=report) as draw:
         from bert_features.plots.examples import Texts, find_origin
         from bert_features.plots.probe import probe as run
 
@@ -332,10 +332,9 @@ def probe(
         )
         draw(result)
         if report is not None:
-            used = {*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS}
-            values = result.report(settings.model_dump(mode="json", include=used))
+            written = json.dumps(result.report(), indent=1) + "\n"
             with replacing(Path(report), overwrite=overwrite) as new:
-                new.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+                new.write_text(written, encoding="utf-8")
     advice = result.advice
     print(f"\n{table(result.table())}\n\n{advice.sentence}")
     if advice.choice is not None and isinstance(origins[0], Texts):
@@ -368,12 +367,18 @@ class _Drawing:
 
 @contextlib.contextmanager
 def _drawing(
-    output: str, *, overwrite: bool, read: str | None = None, report: str | None = None
+    output: str,
+    *,
+    overwrite: bool,
+    read: str | None = None,
+    test: str | None = None,
+    report: str | None = None,
 ) -> Iterator[_Drawing]:
     """Gives what writes a figure; a file that cannot be written is refused first."""
     from bert_features.plots.charts import check_chart
 
-    roles: list[Role] = [] if read in (None, "-") else [("the input", str(read))]
+    given = {"the input": read, "the test": test}
+    roles: list[Role] = [(role, path) for role, path in given.items() if path not in (None, "-")]
     check_chart(output, overwrite=overwrite, read=roles)
     if report is not None:
         check_apart(roles, [("the figure", output), ("the report", report)])

@@ -12,6 +12,7 @@ import typer
 
 from bert_features.config.config_files import preset_names
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.kinds import level_for
 from bert_features.config.outputs import OutputConfig
 from bert_features.config.outputs import parse_output as check_output
 from bert_features.config.settings import FILES, read_toml, shown
@@ -28,8 +29,6 @@ _CONFIG = Annotated[
     ),
 ]
 _TYPES = get_type_hints(ExtractConfig)
-# Settings that have a meaning at one level: commands without that setting imply it.
-_LEVELS = {"span_field": "span", "label_field": "word", "word_split": "word"}
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
@@ -54,8 +53,7 @@ def takes_settings(
         def run(**given: Any) -> None:
             values = {name: given.pop(name) for name in names}
             if "level" not in names:
-                levels = (level for name, level in _LEVELS.items() if values.get(name) is not None)
-                values["level"] = next(levels, None)
+                values["level"] = level_for(n for n, value in values.items() if value is not None)
             settings = _settings(given.pop("config", None), values)
             in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
             try:

@@ -16,23 +16,34 @@ import numpy as np
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import EMBEDDINGS, resolve_layers
 from bert_features.config.poolings import Level
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError, OutputError
+from bert_features.extraction.description import find_versions
 from bert_features.formats import SUFFIXES as FEATURE_SUFFIXES
 from bert_features.formats import read_features
 from bert_features.plots.classifier import SEED
 from bert_features.plots.labelled import Labelled, read_labelled
 from bert_features.plots.model import Layer, Model, Report, output_name, output_of, title_of
 from bert_features.plots.pooled import check_memory, combinations, without_noise
+from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, PROBE_SETTINGS
 from bert_features.readers.registry import SUFFIXES as TEXT_SUFFIXES
 
 if TYPE_CHECKING:
     from bert_features.formats.reader import FeatureFile
-    from bert_features.formats.records import FeatureRecord
+    from bert_features.formats.records import Feature, FeatureRecord
 
 logger = logging.getLogger("bert_features")
 
 # By default, the simplest first.
 POOLINGS = {"sequence": ("mean", "cls", "max"), "word": ("mean",), "span": ("mean",)}
+# What the examples and the test have alike, as an error names it.
+_KINDS_OF = {
+    "level": "labels of",
+    "pairs": "layers and poolings",
+    "title": "models",
+    "width": "widths",
+}
+_FACTS = ("checkpoint", "config", "precision", "runtime", "versions")  # of a features file
 _NOUNS = {"sequence": "texts", "word": "words", "span": "spans"}
 
 
@@ -79,10 +90,14 @@ class Origin(ABC):
       level: `sequence`, `word` or `span`.
       pairs: the layers and poolings, by layer from the lowest.
       width: D.
+      field: the field of the labels, or None.
+      facts: what a report says of them: checkpoint, settings and versions, as JSON holds them.
     """
 
     name: str
     title: str
+    field: str | None
+    facts: Mapping[str, Any]
     level: Level
     pairs: Sequence[tuple[Layer, str]]
     width: int
@@ -103,6 +118,7 @@ class Texts(Origin):
         self,
         model: Model,
         labelled: Labelled,
+        settings: ExtractConfig,
         layers: Sequence[Layer] | None,
         poolings: Sequence[str] | None,
     ) -> None:
@@ -111,6 +127,14 @@ class Texts(Origin):
             model, model.layers(layers), poolings or POOLINGS[self.level], self.level
         )
         self.width = model.checkpoint.config.hidden_size
+        used = {*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS}
+        checkpoint = model.checkpoint
+        self.facts = {
+            "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
+            "config": settings.model_dump(mode="json", include=used),
+            "versions": find_versions(settings.runtime),
+        }
+        self.field = settings.label_field or settings.span_field
         self._model, self._labelled = model, labelled
 
     def counts(self) -> list[int]:
@@ -155,18 +179,27 @@ class Stored(Origin):
                 "some, with --label-field (words) or --span-field (spans), or pass that file here"
             )
         self.level = with_labels[0]
-        found = {
-            (state, feature.pooling): feature
-            for feature in file.features
-            if (feature.level, feature.kind, len(feature.layers)) == (self.level, "layers", 1)
-            for state in resolve_layers(feature.layers, count)
-        }
+        found: dict[tuple[int, str], list[Feature]] = {}
+        for feature in file.features:
+            if (feature.level, feature.kind, len(feature.layers)) == (self.level, "layers", 1):
+                (state,) = resolve_layers(feature.layers, count)
+                found.setdefault((state, feature.pooling), []).append(feature)
         wanted = sorted(resolve_layers(layers, count)) if layers else sorted({s for s, _ in found})
         names = poolings or tuple(dict.fromkeys(pooling for _, pooling in found))
-        if missing := [pair for s in wanted for p in names if (pair := (s, p)) not in found]:
-            raise _missing(self.name, self.level, missing[0], list(found))
-        self._features = {(_layer(s), p): found[s, p].name for s in wanted for p in names}
-        self.pairs, self.width = list(self._features), next(iter(found.values())).width
+        pairs = [(state, pooling) for state in wanted for pooling in names]
+        for state, pooling in pairs or [(count, "mean")]:
+            if len(features := found.get((state, pooling), [])) != 1:
+                has = ", ".join(f"{_layer(state)} {pooling}" for state, pooling in found) or "none"
+                raise InputError(
+                    f"{self.name} has {len(features)} {self.level} features of layer "
+                    f"{_layer(state)} with pooling {pooling}; expected one. It has: {has}. Pass "
+                    "these, or extract each layer once, by --layers and without --combine"
+                )
+        self._features = {(_layer(s), p): found[s, p][0].name for s, p in pairs}
+        self.pairs, self.width = list(self._features), found[pairs[0]][0].width
+        config = file.metadata.get("config", {})
+        self.field = config.get("label_field" if self.level == "word" else "span_field")
+        self.facts = {name: file.metadata.get(name) for name in _FACTS}
 
     def _has_labels(self, level: str) -> bool:
         if not any(feature.level == level for feature in self._file.features):
@@ -186,16 +219,6 @@ class Stored(Origin):
                 vectors = {pair: record.features[name] for pair, name in self._features.items()}
                 yield _Text(key, *_units(record, self.level), vectors)
             report("texts", i + 1, len(self._file))
-
-
-def _missing(
-    name: str, level: str, pair: tuple[int, str], found: Sequence[tuple[int, str]]
-) -> InputError:
-    has = ", ".join(f"{_layer(state)} {pooling}" for state, pooling in found) or "none"
-    return InputError(
-        f"{name} has no {level} vectors of layer {_layer(pair[0])} with pooling {pair[1]}; it has: "
-        f"{has}"
-    )
 
 
 def _layer(state: int) -> Layer:
@@ -248,7 +271,7 @@ def find_origin(
             name=path,
         )
     labelled = read_labelled(path, settings, units=True)
-    return Texts(Model.find(settings), labelled, layers, poolings)
+    return Texts(Model.find(settings), labelled, settings, layers, poolings)
 
 
 def _features_file(path: str) -> "FeatureFile | None":
@@ -272,10 +295,11 @@ def gather(
     At most `most` of each file; of larger ones whole texts are drawn, always the same.
 
     Raises:
-      ConfigError: a layer or a pooling is not allowed.
-      InputError: there is one class only, there are fewer texts than folds, or the vectors would
-        take too much memory.
+      InputError: there is one class only, there are fewer texts than folds, the vectors would take
+        too much memory, or the two files have other levels, layers, poolings or models.
     """
+    if test is not None:
+        _check_alike(origin, test)
     origins = [each for each in (origin, test) if each is not None]
     texts: list[_Text] = []
     is_test: list[bool] = []
@@ -292,6 +316,17 @@ def gather(
     examples = _join(texts, is_test, origin, " train, ".join(about) + " test" * (len(origins) - 1))
     _check(origin.name, examples, folds)
     return examples
+
+
+def _check_alike(origin: Origin, test: Origin) -> None:
+    """Refuses test examples that a classifier of the others cannot take."""
+    for name in ("level", "pairs", "title", "width"):
+        own, other = getattr(origin, name), getattr(test, name)
+        if own != other:
+            raise InputError(
+                f"{origin.name} and {test.name}, the test, differ: {_KINDS_OF[name]} {shown(own)} "
+                f"and {shown(other)}; pass files of the same kind and model"
+            )
 
 
 def _draw(counts: np.ndarray, most: int) -> np.ndarray:

@@ -4,6 +4,7 @@ import importlib.metadata
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -23,7 +24,7 @@ _SENTENCE_WIDTH = 88  # characters on a line below the picture
 _WIDTH = 640
 _MIX = "mix"
 _NUMBERS = ".3f"
-_PACKAGES = ("bert_features", "scikit-learn", "scipy", "numpy")
+_PACKAGES = ("scikit-learn", "scipy")
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,16 @@ class Probe(Chart):
     """Scores by layer and pooling, with their controls and baselines.
 
     Attributes:
-      model: the title of the model.
+      subject: the file, the field of its labels and the model, for a reader.
+      facts: where the examples come from, as JSON holds it.
       classes: the number of examples by label.
       about: how many examples there are, and of how many.
       found: the scores.
       folds: number of folds.
     """
 
-    model: str
+    subject: str
+    facts: Mapping[str, Any]
     classes: Mapping[str, int]
     about: str
     found: Scores
@@ -122,19 +125,10 @@ class Probe(Chart):
     def _weights(self) -> Iterator[dict[str, Any]]:
         mix = self.found.mix
         assert mix is not None
-        errors = (
-            np.apply_along_axis(standard_error, 0, mix.weights) if len(mix.weights) > 1 else 0.0
-        )
-        rows = zip(
-            mix.layers, mix.weights.mean(0), np.broadcast_to(errors, len(mix.layers)), strict=True
-        )
-        for layer, weight, error in rows:
-            yield {
-                "place": layer_place(layer),
-                "layer": str(layer),
-                "weight": weight,
-                "error": error,
-            }
+        for layer, weights in zip(mix.layers, mix.weights.T, strict=True):
+            error = standard_error(weights) if len(weights) > 1 else 0.0  # of one classifier none
+            where = {"place": layer_place(layer), "layer": str(layer)}
+            yield {**where, "weight": weights.mean(), "error": error}
 
     @property
     def _metric(self) -> str:
@@ -155,7 +149,7 @@ class Probe(Chart):
             panels.append(self._draw_weights())
         sentence = textwrap.wrap(self.advice.sentence, _SENTENCE_WIDTH)
         drawing = alt.vconcat(*panels, spacing=18).resolve_scale(color="shared", shape="shared")
-        return finish(drawing, self.title, [self.model, *sentence])
+        return finish(drawing, self.title, [self.subject, *sentence])
 
     def _x(self, title: str | None = None) -> alt.X:
         places = self._places
@@ -232,7 +226,7 @@ class Probe(Chart):
         )
         return alt.layer(bars, errors).properties(width=_WIDTH, height=90)
 
-    def report(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Every number, with the settings, the seed and the versions, as JSON holds them."""
         mix, choice = self.found.mix, self.advice.choice
         layers = [
@@ -253,14 +247,13 @@ class Probe(Chart):
             for s in self.found.scores
         ]
         return {
-            "model": self.model,
+            **self.facts,
             "examples": self.about,
             "labels": dict(self.classes),
             "folds": self.folds,
             "metric": self._metric,
             "seed": SEED,
-            "settings": dict(settings),
-            "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+            "classifier_versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "layers": layers,
             "baselines": {name: _folds(folds) for name, folds in self.found.baselines.items()},
             "mix": mix
@@ -332,4 +325,13 @@ def probe(
     found = score_all(examples, folds=folds, metric=metric, report=report)
     counts = np.bincount(examples.labels, minlength=len(examples.classes)).tolist()
     classes = dict(zip(examples.classes, counts, strict=True))
-    return Probe(origin.title, classes, examples.about, found, folds, advise(found))
+    labels = "" if origin.field is None else f", {origin.field}"
+    facts = {
+        "file": origin.name,
+        "test": None if test is None else test.name,
+        "model": origin.title,
+        "max_examples": max_examples,
+        **origin.facts,
+    }
+    subject = f"{Path(origin.name).name}{labels}: {origin.title}"
+    return Probe(subject, facts, classes, examples.about, found, folds, advise(found))

@@ -1,5 +1,6 @@
 """bert-features plot: each kind from its options to its file; errors in one line."""
 
+import json
 import re
 import shlex
 
@@ -83,6 +84,21 @@ def test_the_probe_prints_a_command_that_runs(toy, out, monkeypatch):
     file = read_features(out / "features.parquet")
     assert [(f.layers, f.pooling) for f in file.features] == [((0,), "mean")]
     assert len(file) == 8
+
+
+def test_the_report_of_a_probe_and_its_test(toy, csv, out):
+    (test := out / "test.csv").write_text("text,topic\nthis,x\nno it,y\na b,x\nit not,y\n")
+    options = ["{csv}", "--label-field", "topic", "--layers=0", "--pooling", "mean", "--folds", "2"]
+    options += ["--test", test, "-o", out / "new.svg"]
+    result = plot(toy, csv, "probe", *options, "--report", out / "new.json")
+    assert result.exit_code == 0, result.output
+    found = json.loads((out / "new.json").read_text())
+    assert found["examples"] == "5 texts train, 4 texts test"
+    assert (found["file"], found["test"]) == (str(csv), str(test))
+    before = test.read_bytes()
+    wrong = plot(toy, csv, "probe", *options, "--report", test, "--overwrite")
+    assert "the test and the report are the same file" in wrong.stderr
+    assert (wrong.exit_code, test.read_bytes()) == (1, before)
 
 
 def test_the_log_says_what_is_done_and_left(toy, csv, out, monkeypatch):

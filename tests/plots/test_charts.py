@@ -57,7 +57,7 @@ def probe():
     weights = RANDOM.dirichlet([1] * len(LAYERS), 3)
     mix = Mix("mean", "accuracy", scores[0].probe, weights, LAYERS)
     found = make_scores(scores, mix, word_types=0.7)
-    return Probe("toy model", {"x": 3, EVIL: 3}, "6 words in 3 texts", found, 3, advise(found))
+    return Probe("toy model", {}, {"x": 3, EVIL: 3}, "6 words in 3 texts", found, 3, advise(found))
 
 
 # Kind -> (the chart, texts that its picture and its page have).
@@ -191,7 +191,7 @@ def test_the_slider_of_a_page_goes_through_the_layers(written):
 
 def test_layers_lie_at_their_numbers():
     found = make_scores([make_score(layer, "mean", 0.9, 0.8) for layer in ("embeddings", 0, 5)])
-    chart = Probe("toy", {"x": 2}, "2 words", found, 2, advise(found))
+    chart = Probe("toy", {}, {"x": 2}, "2 words", found, 2, advise(found))
     assert [point["place"] for point in chart.data()["codes"]] == [-1, 0, 5]
     texts = texts_of(render_picture(chart, ".svg"))
     assert {"embeddings", "0", "5"} < set(texts)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import BertFeaturesError, ConfigError
+from bert_features.errors import BertFeaturesError, ConfigError, InputError
 from bert_features.plots.labelled import read_labelled
 
 TEXTS, LABELS = ["a, b", "c", "d"], ["x", "y z", "x"]
@@ -97,6 +97,15 @@ def test_labels_of_words_are_for_probes(tmp_path, units):
         return
     with pytest.raises(ConfigError, match="label_field is 'pos', a field of labels of words; all"):
         read_labelled(str(path), settings)
+
+
+def test_texts_and_words_are_not_mixed(tmp_path):
+    (path := tmp_path / "in.jsonl").write_text(
+        '{"tokens": ["a"], "y": ["X"]}\n{"text": "a", "y": 1}\n'
+    )
+    settings = ExtractConfig(level="word", label_field="y")
+    with pytest.raises(InputError, match="text 2 is a text, and text 1 is not; expected labels of"):
+        read_labelled(str(path), settings, units=True)
 
 
 def test_an_empty_file_is_refused(tmp_path):

@@ -67,11 +67,33 @@ def test_a_features_file_gives_the_same_examples(config, path, tmp_path):
     assert given.vectors.keys() == wanted.vectors.keys()
     for pair, vectors in wanted.vectors.items():
         np.testing.assert_allclose(given.vectors[pair], vectors, atol=1e-5)
-    with pytest.raises(InputError, match="no word vectors of layer 0 with pooling max; it has: em"):
+    with pytest.raises(
+        InputError, match="has 0 word features of layer 0 with pooling max; expected one"
+    ):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [0], ["max"])
     assert find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [-1]).pairs == [(2, "mean")]
     with pytest.raises(ConfigError, match=r"label_field is 'y', but .* is a features file, which"):
         find_origin(str(tmp_path / "words.npz"), config)
+
+
+@pytest.mark.parametrize("settings", [{"combine": "sum"}, {"outputs": 2}])
+def test_a_features_file_has_each_layer_once(config, path, tmp_path, settings):
+    twice = [{"name": n, "level": "word", "layers": [0], "normalize": n == "a"} for n in "ab"]
+    given = config.model_dump(exclude_unset=True) | {"layers": [0, 1], **settings}
+    if "outputs" in settings:
+        given |= {"outputs": twice}
+        del given["level"], given["layers"]
+    extract(ExtractConfig.of(given), path, tmp_path / "words.npz")
+    with pytest.raises(
+        InputError, match=r"has [02] word features of layer \d.*; expected one\. It"
+    ):
+        find_origin(str(tmp_path / "words.npz"), ExtractConfig())
+
+
+def test_the_test_has_the_same_layers_and_model(config, path, tmp_path):
+    origin, other = (find_origin(path, config, [layer]) for layer in (0, 1))
+    with pytest.raises(InputError, match=r"the test, differ: layers and poolings .* and .*; pass"):
+        found(origin, test=other)
 
 
 def test_a_features_file_without_labels_is_refused(config, path, tmp_path):
@@ -133,15 +155,19 @@ def test_the_place_of_a_word_is_in_the_embeddings(config, path):
     result = probe(find_origin(path, config), folds=4)
     assert result.advice.choice.layer == "embeddings"
     assert "no context" in result.advice.sentence
-    report = json.loads(json.dumps(result.report({"checkpoint": "toy"})))
+    report = json.loads(json.dumps(result.report()))
     assert report["advice"]["layer"] == "embeddings"
     assert [layer["layer"] for layer in report["layers"]] == list(TOY_LAYERS)
     score = report["layers"][0]["scores"]["accuracy"]
     assert score["mean"] == pytest.approx(np.mean(score["folds"]))
     assert sum(w["mean"] for w in report["mix"]["weights"].values()) == pytest.approx(1)
     assert report["layers"][0]["code"]["examples"][-1] == 202
-    assert report["seed"] == 0
-    assert report["versions"]["scikit-learn"]
+    assert (report["seed"], report["file"], report["max_examples"]) == (0, path, 10_000)
+    assert report["config"]["label_field"] == "y"
+    assert len(report["checkpoint"]["sha256"]) == 64
+    assert {*report["versions"]} > {"tensorflow", "python"}
+    assert report["classifier_versions"]["scikit-learn"]
+    assert result.subject.startswith("in.jsonl, y: uncased_toy, 3 layers")
 
 
 def test_other_examples_may_be_the_test(config, path):
@@ -153,7 +179,7 @@ def test_other_examples_may_be_the_test(config, path):
     result = probe(origin, origin, folds=2)
     assert len(result.found.scores[0].folds) == 2
     assert len(result.found.mix.weights) == 1
-    assert json.loads(json.dumps([result.data(), result.report({})]))[0]["weights"][0]["error"] == 0
+    assert json.loads(json.dumps([result.data(), result.report()]))[0]["weights"][0]["error"] == 0
     alone = probe(find_origin(path, config, [0]), folds=2)
     assert alone.found.mix is None
     assert alone.data()["weights"] == []

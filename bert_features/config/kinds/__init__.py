@@ -46,6 +46,17 @@ _UNUSED: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
+def level_for(names: Iterable[str]) -> str | None:
+    """The level that these settings imply: the first at which each has a meaning, if tokens do not.
+
+    None if tokens are such a level, or there is none.
+    """
+    given = {*names}
+    fitting = (level for level, idle in _UNUSED["level"].items() if not given & {*idle})
+    found = next(fitting, None)
+    return None if found == "token" else found
+
+
 def unused(output: Mapping[str, Any]) -> dict[str, str]:
     """The settings that change nothing for an output, each with the setting that is the reason."""
     values = {"kind": "layers", "level": "token", **output}
