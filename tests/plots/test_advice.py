@@ -15,12 +15,14 @@ from tests.plots.examples import make_examples, make_score, make_scores
 
 def test_the_test_for_folds_is_that_of_nadeau_and_bengio():
     better, worse = np.array([0.9, 0.8, 1.0, 0.9, 0.8]), np.array([0.6, 0.7, 0.7, 0.8, 0.7])
+    worse = worse - 0.1
     difference = better - worse
     statistic = difference.mean() / math.sqrt((1 / 5 + 1 / 4) * difference.var(ddof=1))
     p = 2 * stats.t.sf(statistic, 4)
     assert differ(better, worse) == (p < 0.05)
-    for comparisons in range(1, 6):
-        assert differ(better, worse, comparisons) == (p < 0.05 / comparisons)
+    found = [differ(better, worse, comparisons) for comparisons in range(1, 30)]
+    assert found == [p < 0.05 / comparisons for comparisons in range(1, 30)]
+    assert {*found} == {True, False}
     assert differ(better, worse - 0.3)
     assert not differ(better, better)
     assert differ(better, better - 0.1)  # the same in each fold
@@ -63,6 +65,13 @@ def test_a_simpler_one_that_may_be_as_good_is_named():
         "With 4 folds even layer 0, mean (0.825 ± 0.103) is not distinguishable from the highest; "
         "more texts would show whether it is as good."
     ) in found.sentence
+
+
+def test_the_best_of_many_must_exceed_chance_by_more():
+    better = make_score(1, "mean", 0.61, 0.56, 0.6, 0.58)
+    chance = make_score(0, "mean", 0.5, 0.52, 0.48, 0.5)
+    assert advise(make_scores([better])).choice is better
+    assert advise(make_scores([*[chance] * 19, better])).choice is None
 
 
 def test_of_equal_scores_the_first_is_the_best():
