@@ -306,6 +306,11 @@ def gather(
     about = []
     for number, each in enumerate(origins):
         counts = np.array(each.counts())
+        if not counts.any():
+            raise InputError(
+                f"{each.name}: none of the {_NOUNS[each.level]} has a label (field "
+                f"{each.field!r}); name a field with labels, or pass another file"
+            )
         chosen = _draw(counts, most)
         check_memory(each.name, int(counts[chosen].sum()) * len(origins), each.pairs, each.width)
         found = list(each.read(chosen.tolist(), report))

@@ -139,6 +139,10 @@ def test_examples_that_cannot_be_told_apart_are_refused(config, tmp_path, caplog
 
     with pytest.raises(InputError, match="all 4 words have the label 'x'; a classifier needs at l"):
         found(origin("x", "x"))
+    with pytest.raises(
+        InputError, match=r"none of the words has a label \(field 'y'\); name a field"
+    ):
+        found(origin(None, "_"))
     with pytest.raises(InputError, match="1 different texts, and at most 2 words with the same la"):
         found(origin("x", "y"))  # equal texts count once
 
