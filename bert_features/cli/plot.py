@@ -185,7 +185,9 @@ def attention(
 
 
 @_kind("plot word bank lines.tsv --label-field sense -o bank.svg")
-@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field", *WORD_SETTINGS)
+@takes_settings(
+    *MODEL_SETTINGS, *INPUT_SETTINGS, "label_field", *WORD_SETTINGS, shown=["label_field"]
+)
 def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="Word to look for.")],
     output: OutputOption,
@@ -216,7 +218,7 @@ def word(
 
 
 @_kind("plot scatter labelled.csv --label-field topic -o topics.png")
-@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field")
+@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field", shown=["label_field"])
 def scatter(
     input_path: FileArgument,
     output: OutputOption,
@@ -253,14 +255,16 @@ def scatter(
 
 
 @_kind("plot probe sentences.conllu --label-field upos -o probe.png")
-@takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS)
+@takes_settings(
+    *MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS, shown=["label_field", "span_field"]
+)
 def probe(
     input_path: Annotated[
         str,
         typer.Argument(
             metavar="FILE",
-            help="File of labelled texts, words or spans; or a features file of layers of labelled "
-            "words or spans.",
+            help="File of texts with labels of texts, words or spans; or a features file with "
+            "several layers and labels of words or spans.",
             show_default=False,
         ),
     ],

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -33,7 +33,10 @@ _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happen
 
 
 def takes_settings(
-    *names: str, config: bool = True, kinds: Mapping[str, Any] | None = None
+    *names: str,
+    config: bool = True,
+    kinds: Mapping[str, Any] | None = None,
+    shown: Collection[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each setting, and `--config`.
 
@@ -43,11 +46,15 @@ def takes_settings(
       *names: the settings; by default all.
       config: whether `--config` may set others. Without it the short help shows all of these.
       kinds: types of settings that have fewer values in this command.
+      shown: settings that the short help of this command shows, beside those of all commands.
     """
     names = names or tuple(ExtractConfig.model_fields)
     options = [option("config", _CONFIG)] if config else []
     kinds = kinds or {}
-    options += [_option(name, kinds.get(name, _kind(name)), shown=not config) for name in names]
+    options += [
+        _option(name, kinds.get(name, _kind(name)), shown=not config or name in shown)
+        for name in names
+    ]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(**given: Any) -> None:

@@ -121,8 +121,9 @@ class InputFormat(Settings):
     )
     label_field: str | None = setting(
         None,
-        "Column or JSON field of the labels: of words a list, with null or _ for none; of a text "
-        "one. In CoNLL the number of a column, from 1, or its name, as upos or ner.",
+        "Column or JSON field of the labels: for words a list, with null or _ where there is none; "
+        "for a text one label. In CoNLL the number of a column, from 1, or its name, as upos "
+        "or ner.",
         INPUT,
         min_length=1,
     )

@@ -101,6 +101,13 @@ def test_the_report_of_a_probe_and_its_test(toy, csv, out):
     assert (wrong.exit_code, test.read_bytes()) == (1, before)
 
 
+def test_the_short_help_shows_the_labels():
+    shown = {kind: run("plot", kind, "--help").stdout for kind in ("word", "scatter", "probe")}
+    assert all("--label-field" in text for text in shown.values())
+    assert "--span-field" in shown["probe"]
+    assert "--label-field" not in run("extract", "--help").stdout
+
+
 def test_the_log_says_what_is_done_and_left(toy, csv, out, monkeypatch):
     lines = []
 
