@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text  # noqa: F401 - registers the operations of exports of text
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.step import MODEL_INPUTS

@@ -1,5 +1,8 @@
 """load_export: the outputs of both signatures, and what it refuses."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -71,3 +74,10 @@ def test_outputs_of_a_fixed_length(toy, tmp_path):
     result = export(["the a b"])
     assert result["tokens"].shape == (1, 12, 8)
     np.testing.assert_allclose(result["sep"], result["tokens"][:, 4], rtol=0, atol=1e-6)
+
+
+def test_an_export_of_text_is_read_in_a_process_that_used_nothing_else(toy_text):
+    """Its graph has operations of tensorflow-text, which must be known before it is read."""
+    program = f"import bert_features; print(bert_features.load_export({str(toy_text)!r}).signature)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("text\n", 0), done.stderr
