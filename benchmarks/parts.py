@@ -178,7 +178,7 @@ def dedupe(options: argparse.Namespace) -> None:
         with (
             open_writer(output, format="npz", id_type="int", overwrite=True, **facts) as writer,
             store_place(extractor.config, output) as place,
-            open_store(place, extractor.preparation) as store,
+            open_store(place, extractor.preparation, {}) as store,
         ):
             found = extractor.batches(
                 lambda: iter(examples),

@@ -41,6 +41,7 @@ from .official.tutorial import get_features as get_features
 from .readers.examples import read_examples as read_examples
 from .readers.input_example import InputExample as InputExample
 from .serving.client import Client as Client
+from .serving.compare import compare as compare
 from .text.tokenization import FullTokenizer as FullTokenizer
 
 __version__: str

@@ -17,7 +17,7 @@ from bert_features.errors import ConfigError, InputError, MissingExtraError
 
 # Keywords of functions and options of commands that are no settings.
 OTHERS = {
-    *("overwrite", "signature", "batch"),
+    *("accept_new_numbers", "overwrite", "signature", "batch"),
     *("ledger_path", "metrics", "output_path", "processes", "repair"),
     *("ray", "ray_actors", "ray_resources"),
     *("allowed_hosts", "drain_seconds", "host", "port", "replicas"),
@@ -86,6 +86,7 @@ EXCEPTIONS = {
     "multi-vectors are unavailable": "the reason follows",
     " ({dedupe} and {cache} turn on": "a part of another message",
     "{format:'": "a part of another message",
+    "{accept_new_numbers:True} to mix": "a part of another message",
     "the device of a process failed: ": "the reason of the device's library follows",
     "the \0self._runtime\1 runtime failed": "the error of the other process follows",
     "\0folder\1/\0name\1 is \0what\1": "a table says what such a file is and what to do",

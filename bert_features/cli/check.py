@@ -3,11 +3,12 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from bert_features.cli.command import (
+    AcceptOption,
     DebugOption,
     FileFormatOption,
     SeveralFeaturesArgument,
@@ -47,6 +48,7 @@ def check(
             rich_help_panel=DEVICES,
         ),
     ] = 1,
+    accept_new_numbers: AcceptOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Reads features files whole and compares their checksums.
@@ -60,20 +62,31 @@ def check(
             "{processes} is {count}, but only {repair} computes; pass both, or leave it out",
             count=processes,
         )
-    by = processes if repair else None
+    if accept_new_numbers and not repair:
+        raise ConfigError.naming(
+            "{accept_new_numbers} is set, but only {repair} computes; pass both, or leave it out"
+        )
+    by = _Repair(processes, accept_new_numbers) if repair else None
     damaged = [path for path in paths if not _is_whole(path, format, by, debug=debug)]
     if damaged:
         raise typer.Exit(1)
 
 
-def _is_whole(path: str, format: str | None, processes: int | None, *, debug: bool) -> bool:
+class _Repair(NamedTuple):
+    """How folders are repaired, see `corpus.job.repair`."""
+
+    processes: int
+    accept_new_numbers: bool
+
+
+def _is_whole(path: str, format: str | None, by: _Repair | None, *, debug: bool) -> bool:
     """Prints the line of a file: to standard error if it is damaged.
 
-    A folder is repaired first by this many processes, unless `processes` is None.
+    A folder is repaired first, unless `by` is None.
     """
     try:
-        if processes is not None:
-            _repair(path, processes)
+        if by is not None:
+            _repair(path, by)
         print(_report(path, format))
     except BertFeaturesError as error:
         if debug:
@@ -83,7 +96,7 @@ def _is_whole(path: str, format: str | None, processes: int | None, *, debug: bo
     return True
 
 
-def _repair(path: str, processes: int) -> None:
+def _repair(path: str, by: _Repair) -> None:
     """Repairs a features folder, and prints which shards; files are left alone."""
     from bert_features.corpus.inputs import name_some
     from bert_features.corpus.job import repair
@@ -93,7 +106,7 @@ def _repair(path: str, processes: int) -> None:
     if folder is None:
         return
     with reporting() as report:
-        computed = repair(folder, processes=processes, progress=report)
+        computed = repair(folder, **by._asdict(), progress=report)
     if computed:
         count = f"{len(computed):,} shard{'' if len(computed) == 1 else 's'}"
         print(f"{folder}: computed {count}: {name_some([name_of(part) for part in computed])}")

@@ -43,6 +43,15 @@ FileFormatOption = Annotated[
         "--format", help="Format of the file. Default: the suffix decides.", show_default=False
     ),
 ]
+AcceptOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-new-numbers",
+        help="Go on with a folder though this machine has other versions or computes other numbers "
+        "than its run began with; its manifest records both.",
+        hidden=True,
+    ),
+]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback if the command fails.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bert_features.cli.command import command
+from bert_features.cli.command import AcceptOption, command
 from bert_features.cli.logs import is_json, log_fields
 from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.cli.progress import reporting
@@ -112,6 +112,7 @@ def extract(
             hidden=True,
         ),
     ] = None,
+    accept_new_numbers: AcceptOption = False,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +143,7 @@ def extract(
                 ray=ray,
                 ray_actors=ray_actors,
                 ray_resources=ray_resources,
+                accept_new_numbers=accept_new_numbers,
                 progress=report,
                 monitor=state.monitor,
             )

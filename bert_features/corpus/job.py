@@ -62,6 +62,7 @@ def extract(
     ray: str | None = None,
     ray_actors: str | int | None = None,
     ray_resources: str | Mapping[str, float] | None = None,
+    accept_new_numbers: bool = False,
     progress: Progress | None = None,
     monitor: RunMonitor | None = None,
 ) -> ExtractSummary:
@@ -94,6 +95,8 @@ def extract(
         by default at least one, and more while the cluster has room.
       ray_resources: what each actor needs, by Ray's names, as `TPU=4` or `{"TPU": 4}`; by default
         all TPU chips of a host, one GPU, or up to 8 CPU cores.
+      accept_new_numbers: go on with a folder's run though this machine has other versions, or other
+        numbers come out; the manifest records it.
       progress: called after every step of the device with the totals so far and the number of
         examples in the input, None if that is unknown.
       monitor: takes the state of the run, for other threads to look at (`--metrics` uses it).
@@ -122,7 +125,14 @@ def extract(
             ray=cluster,
             progress=progress,
             monitor=monitor,
+            accept_new_numbers=accept_new_numbers,
         ).finish()
+    if accept_new_numbers:
+        raise ConfigError.naming(
+            "{accept_new_numbers} is for a folder, whose run goes on; {output} is a single file: "
+            "leave it out",
+            output=target,
+        )
     if processes > 1:
         raise ConfigError.naming(
             "{processes} is {count}, but {output} is a single file; several processes write a "
@@ -244,13 +254,16 @@ def _open_writer(
 
 
 def repair(
-    folder: Location, *, processes: int = 1, progress: Progress | None = None
+    folder: Location,
+    *,
+    processes: int = 1,
+    accept_new_numbers: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[Location, ...]:
     """Computes the shards of a features folder that are missing or damaged.
 
     The manifest has the settings and the inputs. If its run is not finished, what is left is
-    computed too. For `processes` and `progress` see `extract`; shards that are whole count as
-    computed.
+    computed too. For the arguments see `extract`; shards that are whole count as computed.
 
     Returns:
       The features files that were computed.
@@ -275,6 +288,7 @@ def repair(
                 processes=processes,
                 progress=progress,
                 damaged=damaged,
+                accept_new_numbers=accept_new_numbers,
             )
         except InputError as error:
             raise InputError(f"{error}{hint_of_folder(inputs)}") from error

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.description import describe_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import OutputConfig
 from bert_features.config.poolings import AUTO_POOLING
@@ -17,7 +18,7 @@ from bert_features.config.settings import Settings
 from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some
 from bert_features.errors import ConfigError, InputError, OutputError
-from bert_features.extraction.description import describe_vocabulary, find_versions
+from bert_features.extraction.description import find_versions
 from bert_features.files import Location
 from bert_features.formats import SUFFIXES, IdType
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry

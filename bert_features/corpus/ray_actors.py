@@ -19,9 +19,10 @@ from bert_features.corpus.plan import describe_run
 from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, OutputError
-from bert_features.extraction.description import find_differences, find_versions
+from bert_features.extraction.description import find_versions
 from bert_features.extraction.feature_store import check_cache
 from bert_features.files import local_path
+from bert_features.formats.passport import find_differences
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime
 from bert_features.ray.cluster import (

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
@@ -14,9 +15,9 @@ from bert_features.corpus.inputs import (
 )
 from bert_features.corpus.plan import add_defaults, cut_input
 from bert_features.errors import OutputError
-from bert_features.extraction.description import find_differences
 from bert_features.files import is_url, local_path
 from bert_features.formats.manifest import Manifest, ShardEntry
+from bert_features.formats.passport import CANARIES, find_differences
 
 logger = logging.getLogger("bert_features")
 
@@ -32,14 +33,39 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
     )
     differences = find_differences(before, now)
     if differences:
+        versions = all(each.startswith("versions.") for each in differences)
         implied = any(each.startswith("uniform_batches ") for each in differences)
         raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to resume it{hint}, or "
-            "extract into another folder or with {overwrite:True}",
+            "{folder} was begun by a run with {differences}; pass the same to resume it{hint}, "
+            "{accept}or extract into another folder or with {overwrite:True}",
             folder=begun.folder,
             differences="; ".join(differences),
+            accept=OutputError.naming("{accept_new_numbers:True} to mix both, " * versions),
             hint=OutputError.naming(" ({dedupe} and {cache} turn on uniform_batches)" * implied),
         )
+
+
+def with_new_numbers(begun: Manifest, versions: dict[str, Any]) -> Manifest:
+    """The manifest of a run that goes on with these versions, and with canaries of its own.
+
+    What it had goes to `earlier` in its run, with the number of the shards that were finished.
+    """
+    old = {name: begun.run[name] for name in ("versions", CANARIES) if name in begun.run}
+    entry = {**old, "finished_shards": sum(1 for _ in begun.finished_shards())}
+    kept = {name: value for name, value in begun.run.items() if name not in old}
+    earlier = [*begun.run.get("earlier", []), entry]
+    return replace(begun, run=kept | {"versions": versions, "earlier": earlier})
+
+
+def record_new_numbers(manifest: Manifest, shared: dict[str, Any]) -> Manifest:
+    """Writes such a manifest with the canaries among the shared facts, and gives it."""
+    run = manifest.run | shared
+    *before, last = run["earlier"]
+    if all(run[name] == value for name, value in last.items() if name != "finished_shards"):
+        run["earlier"] = before  # nothing was new
+    found = replace(manifest, run=run)
+    found.write()
+    return found
 
 
 def warn_of_other_processor(begun: Manifest, processor: str) -> None:

@@ -25,7 +25,9 @@ from bert_features.corpus.resuming import (
     check_same_plan,
     check_same_run,
     check_unchanged_inputs,
+    record_new_numbers,
     warn_of_other_processor,
+    with_new_numbers,
 )
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.target import FolderTarget, check_run
@@ -92,8 +94,8 @@ class ExtractSummary:
 class FolderRun:
     """A run that writes a folder of shards, by processes of this machine or on Ray.
 
-    For progress and monitor see `corpus.job.extract`. Shards that are `damaged` are computed
-    again, though they are finished.
+    For progress, monitor and accept_new_numbers see `corpus.job.extract`. Shards that are `damaged`
+    are computed again, though they are finished.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
@@ -110,12 +112,14 @@ class FolderRun:
         progress: Progress | None = None,
         monitor: RunMonitor | None = None,
         damaged: Collection[int] = frozenset(),
+        accept_new_numbers: bool = False,
     ) -> None:
         # Each features file names the settings: they must not depend on how the format was chosen.
         self._config = config.model_copy(update={"format": target.format})
         self._inputs, self._target, self._folder = inputs, target, target.folder
         self._processes, self._ray, self._progress = processes, ray, progress
         self._monitor, self._damaged = monitor or RunMonitor(), damaged
+        self._accept_new_numbers = accept_new_numbers
         self._checkpoint = check_run(self._config, inputs, target)
         if (processes > 1 or ray) and str(self._folder).startswith("memory://"):
             raise ConfigError.naming(
@@ -157,8 +161,13 @@ class FolderRun:
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
         if not self._target.overwrite and self._has_begun():
-            begun = Manifest.read(self._folder)
-            check_same_run(begun, describe_run(self._config, self._checkpoint))
+            begun, wanted = (
+                Manifest.read(self._folder),
+                describe_run(self._config, self._checkpoint),
+            )
+            if self._accept_new_numbers:
+                begun = with_new_numbers(begun, wanted["versions"])
+            check_same_run(begun, wanted)
             check_same_format(begun, self._target.format)
             check_same_inputs(begun, self._inputs)
             check_unchanged_inputs(begun, self._config)
@@ -195,6 +204,8 @@ class FolderRun:
             else:
                 check_same_run(manifest, {"device": ready.device})
                 warn_of_other_processor(manifest, ready.processor)
+                if self._accept_new_numbers:
+                    state.manifest = record_new_numbers(manifest, ready.shared)
             manifest.begin()
             monitor.begin(self._checkpoint.name, ready.device)
             state.started = time.monotonic()

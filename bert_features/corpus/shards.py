@@ -158,7 +158,8 @@ def compute_shard(
             crc = example.checksum(crc)
             yield example
 
-    with open_store(place, extractor.preparation) as store:
+    canaries = extractor.canaries if place else {}
+    with open_store(place, extractor.preparation, canaries) as store:
         batches = extractor.batches(
             read,
             counts=counts,

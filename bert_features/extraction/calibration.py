@@ -14,9 +14,16 @@ import numpy as np
 from bert_features.config.features import OutputSpec, Ranges
 from bert_features.config.output_specs import as_floats, calibration_file
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction.description import describe_output, describe_vectors, find_differences
+from bert_features.extraction.canaries import MakesCanaries
+from bert_features.extraction.description import describe_output
 from bert_features.formats import FeatureFile, read_features
 from bert_features.formats.headers import parse_ranges
+from bert_features.formats.passport import (
+    CANARIES,
+    Passport,
+    check_numbers,
+    find_differences,
+)
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.formats.small_vectors import find_ranges
 from bert_features.readers.input_example import InputExample
@@ -31,30 +38,33 @@ _FIRST_TEXTS = 1000
 _NARROW = 0.1
 
 
-class TakesRanges:
+class TakesRanges(MakesCanaries):
     """The methods of an extractor that give its int8 outputs their ranges."""
 
     outputs: tuple[OutputSpec, ...]
-    preparation: "Preparation"
     batches: Callable[..., Iterator[FeatureBatch]]
 
     @property
     def shared_facts(self) -> dict[str, Any]:
-        """What all shards of a run must share, as its manifest records it: `ranges`, if any."""
+        """What all shards of a run must share, as its manifest records it: canaries, `ranges`."""
         ranges = {output.name: output.ranges for output in self.outputs if output.ranges}
-        return {"ranges": ranges} if ranges else {}
+        return {CANARIES: self.canaries} | ({"ranges": ranges} if ranges else {})
 
     def sharing(self, facts: Mapping[str, Any]) -> Self:
         """A copy with the `shared_facts` of a run; it shares the weights.
 
-        Raises OutputError if they do not fit the outputs.
+        Raises OutputError if they do not fit the outputs, or the canaries differ.
         """
+        if before := facts.get(CANARIES):
+            check_numbers(before, self.canaries, self.outputs, self.preparation.precision)
         ranges = facts.get("ranges", {})
         other, known = copy.copy(self), [o for o in self.outputs if o.name in ranges]
         try:
             found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
         except ValueError as error:
             raise OutputError(f"{error}; extract again with --overwrite") from error
+        if before:
+            other.canaries = before
         other.outputs = tuple(replace(o, ranges=found.get(o, o.ranges)) for o in self.outputs)
         return other
 
@@ -144,12 +154,12 @@ def _check_description(
 ) -> None:
     """Refuses a file whose vectors were made in another way; raises ConfigError."""
     try:
-        before = describe_vectors(feature, file.metadata, preparation.checkpoint)
-    except (KeyError, TypeError, AttributeError):
+        before = file.passport.features[feature.name].space
+    except OutputError:
         text = "the calibration %s does not record how it was made; its ranges may not fit"
         logger.warning(text, file.path)
         return
-    now = describe_vectors(output, describe_output(preparation), preparation.checkpoint)
+    now = Passport.of("", describe_output(preparation), (output,)).features[output.name].space
     # A file of an earlier release may lack a setting.
     differences = find_differences(before, {n: v for n, v in now.items() if n in before})
     if differences:

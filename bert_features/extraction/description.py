@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.description import describe_checkpoint, describe_modules
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import SMALL_DTYPES, Feature
-from bert_features.config.output_specs import as_floats
-from bert_features.config.poolings import AUTO_POOLING
+from bert_features.config.features import SMALL_DTYPES
+from bert_features.config.outputs import OutputConfig, idle_settings
+from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
+from bert_features.errors import OutputError
+from bert_features.formats.reader import FeatureFile
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.tpu_installation import tensorflow_version
-from bert_features.text.tokenizer_files import read_tokenizer, rules_of
 
 if TYPE_CHECKING:
     from bert_features.extraction.preparation import Preparation
@@ -39,15 +40,12 @@ def find_versions(runtime: str) -> dict[str, str | None]:
     return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
 
 
-def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The SHA-256 of the vocabulary of a checkpoint, and the settings that are not its kind's."""
-    path = checkpoint.vocab_file
-    if path is None:
-        return {"sha256": None}
-    rules = rules_of(read_tokenizer(path, checkpoint.config.model_type), checkpoint.do_lower_case)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {"sha256": digest} | ({"rules": rules} if rules else {})
-
+# Settings that the vector of a text depends on.
+_OF_VECTORS = [
+    name
+    for name in ExtractConfig.model_fields
+    if ExtractConfig.marks(name).group in (MODEL, OUTPUTS, LONG_TEXTS) or name == "prompt"
+]
 
 # Facts that a cache leaves out: its batches are uniform.
 _NO_SHAPES = ("packed", "batch_cost")
@@ -56,6 +54,7 @@ _NO_SHAPES = ("packed", "batch_cost")
 def describe_output(preparation: "Preparation") -> dict[str, Any]:
     """The facts that a reader of a run's output needs to make it again."""
     checkpoint, runtime = preparation.checkpoint, preparation.runtime.name
+    sides = preparation.sides
     versions = find_versions(runtime)
     versions.pop("jaxlib", None)  # files and caches never named it
     if not preparation.tokenizer.in_graph:
@@ -64,14 +63,10 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
         "config": preparation.config.model_dump(
             mode="json", exclude=set(ExtractConfig.names("reuse"))
         ),
-        "checkpoint": {
-            "name": checkpoint.name,
-            "family": checkpoint.family,
-            "sha256": checkpoint.sha256,
-            "bert_config": checkpoint.config.model_dump(mode="json"),
-        },
-        "vocabulary": describe_vocabulary(checkpoint),
+        **describe_checkpoint(checkpoint),
+        **describe_modules(preparation.outputs),
         "do_lower_case": preparation.tokenizer.do_lower_case,
+        **({} if sides is None else {"sides": [asdict(sides.document), asdict(sides.query)]}),
         **preparation.prompts.metadata(),
         "precision": preparation.precision,
         "packing": preparation.packing,
@@ -80,50 +75,37 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
     }
 
 
-# What a vector depends on beside its output and the model: settings, and what others resolve to.
-# Versions, devices and precision change its last digits alone.
-_SETTINGS = ("max_seq_length", "long_text", "stride")
-_RESOLVED = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
+def restore_config(file: FeatureFile, named: Mapping[str, str | None]) -> ExtractConfig:
+    """The settings that a features file records, with those that the user names in their place."""
+    recorded = file.metadata.get("config")
+    if not isinstance(recorded, dict) or "checkpoint" not in file.metadata:
+        raise OutputError(
+            f"{file.path} does not record how its features were made, so a text cannot be compared "
+            "with them; extract them with bert_features, or pass vectors to bert_features.nearest"
+        )
+    values = _changed(ExtractConfig, {name: recorded.get(name) for name in _OF_VECTORS})
+    if "outputs" in values:
+        values["outputs"] = [_changed(OutputConfig, output) for output in values["outputs"]]
+    for each in (values, *values.get("outputs", ())):
+        if each.get("dtype") in SMALL_DTYPES:  # queries are floats
+            each["dtype"] = "float32"
+            each.pop("calibration", None)
+    if named["checkpoint"] is not None:
+        values = {name: value for name, value in values.items() if name not in named}
+    return ExtractConfig.of(values | {name: v for name, v in named.items() if v is not None})
 
 
-def describe_vectors(
-    feature: Feature, facts: Mapping[str, Any], checkpoint: Checkpoint
-) -> dict[str, Any]:
-    """What the vectors of a text depend on, by the facts of `describe_output`, and its checkpoint.
-
-    Raises KeyError, TypeError or AttributeError for the metadata of a file that has other facts.
-    """
-    config, weights = facts["config"], facts["checkpoint"]
-    count = weights["bert_config"]["num_hidden_layers"]
-    (floats,) = as_floats([feature])
-    outputs = {output["name"]: output for output in config["outputs"]}
-    output = outputs.get(feature.name) or outputs.get(None) or config
-    pooled_by = checkpoint.sentence_transformers if output["pooling"] == AUTO_POOLING else None
+def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, Any]) -> Any:
+    """The settings that are used and not at their defaults: a given one counts as the user's."""
+    idle = idle_settings(values)
+    tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     return {
-        **{name: config[name] for name in _SETTINGS},
-        **weights["bert_config"],
-        **{name: facts.get(name) for name in _RESOLVED},
-        **{n: v for n, v in floats.to_metadata().items() if n not in ("name", "dtype")},
-        # Counted from the last, as a layer has two numbers.
-        "layers": tuple(e if isinstance(e, str) or e < 0 else e - count for e in feature.layers),
-        "kind": feature.kind,
-        "modules": pooled_by.modules if pooled_by else (),
-        "checkpoint": weights["sha256"],
+        name: value
+        for name, value in values.items()
+        if value is not None
+        and name not in idle
+        and tuples[name] not in ((), kind.model_fields[name].default)
     }
-
-
-def find_differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Each value of two descriptions of a run that differs, as `dtype 'float16', now 'float32'`."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        found = []
-        for key in sorted(before.keys() | now.keys()):
-            inner = key if name in ("", "settings") else f"{name}.{key}"
-            found += find_differences(before.get(key), now.get(key), inner)
-        return found
-    if name == "outputs" and before and len(before) == len(now):
-        pairs = enumerate(zip(before, now, strict=True))
-        return [each for i, pair in pairs for each in find_differences(*pair, f"{name}[{i}]")]
-    return [] if before == now else [f"{name} {before!r}, now {now!r}"]
 
 
 def fingerprint(preparation: "Preparation") -> str:
@@ -133,6 +115,7 @@ def fingerprint(preparation: "Preparation") -> str:
     settings = {name: recorded[name] for name in ExtractConfig.names("features")}
     facts["checkpoint"].pop("name")
     facts.pop("packing")  # it excludes a cache
+    facts.pop("modules")  # its outputs have them
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
         "settings": _as_cached(settings) | {"outputs": list(map(_as_cached, settings["outputs"]))},

@@ -26,6 +26,7 @@ from bert_features.extraction.encoding import check_spans, choose_output, collec
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.similarity import EncodesForSearch
+from bert_features.formats.passport import CANARIES
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.formats.small_vectors import quantize
 from bert_features.formats.sparse import to_csr
@@ -148,6 +149,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """
         other, wanted = copy.copy(self), self.preparation.with_outputs(names)
         other.preparation, other.config, other.outputs = wanted, wanted.config, wanted.outputs
+        vars(other).pop("canaries", None)
         other._model = model = self._model.computing(wanted.device_outputs)
         other._step = wanted.runtime.compile(model.step, model.weights, shares_weights=True)
         return other
@@ -394,7 +396,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     def metadata(self) -> dict[str, Any]:
         """The facts that a reader of the output needs to make it again."""
-        return describe_output(self.preparation)
+        return describe_output(self.preparation) | {CANARIES: self.canaries}
 
     @property
     def device(self) -> str:

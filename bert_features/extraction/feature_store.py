@@ -5,13 +5,15 @@ is also the name of the file. Importing this imports no framework.
 """
 
 import contextlib
+import functools
 import hashlib
+import json
 import logging
 import secrets
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -21,6 +23,7 @@ from bert_features.errors import OutputError
 from bert_features.extraction.description import fingerprint
 from bert_features.files import Staging, is_url, local_path, locked, storage_errors
 from bert_features.files.checksums import checksum
+from bert_features.formats.passport import Canaries, check_numbers
 from bert_features.machine import onednn
 
 if TYPE_CHECKING:
@@ -46,6 +49,10 @@ create table if not exists entries (
 # Written into an empty file alone: entries without an identity may be of any model.
 _IDENTITY = """
 create table if not exists identity as select ? as name where not exists (select 1 from entries)
+"""
+# Files of earlier versions have none.
+_CANARIES = """
+create table if not exists canaries as select ? as text where not exists (select 1 from entries)
 """
 
 
@@ -92,13 +99,22 @@ class FeatureStore:
     Args:
       place: where the file is.
       fingerprint: all that features depend on beside the text. Each has a file of its own.
+      check: raises OutputError for canaries that are not those of the run; a file that has such is
+        replaced.
+      canaries: those of the run.
 
     Attributes:
       accepts: whether entries are still added.
     """
 
-    def __init__(self, place: StorePlace, fingerprint: str) -> None:
-        self._place = place
+    def __init__(
+        self,
+        place: StorePlace,
+        fingerprint: str,
+        canaries: Canaries | None = None,
+        check: Callable[[Canaries], None] = lambda before: None,
+    ) -> None:
+        self._place, self._canaries, self._check = place, canaries or {}, check
         name = hashlib.sha256(fingerprint.encode()).hexdigest()[:32]
         self._path = place.folder / f"{name}{_SUFFIX}"
         self.accepts = self._reads = True
@@ -202,6 +218,12 @@ class FeatureStore:
             database.execute(_IDENTITY, [self._path.stem])
             if database.execute("select name from identity").fetchall() != [(self._path.stem,)]:
                 raise sqlite3.DatabaseError("it is not of this model and these settings")
+            database.execute(_CANARIES, [json.dumps(self._canaries)])
+            for (text,) in database.execute("select text from canaries"):
+                try:
+                    self._check(json.loads(text))
+                except (OutputError, ValueError) as error:
+                    raise sqlite3.DatabaseError("this machine computes other numbers") from error
         except BaseException:
             database.close()
             raise
@@ -279,9 +301,12 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 
 @contextlib.contextmanager
 def open_store(
-    place: StorePlace | None, preparation: "Preparation"
+    place: StorePlace | None, preparation: "Preparation", canaries: Canaries
 ) -> Iterator[FeatureStore | None]:
-    """The store at a place, for the features of a run; None if there is no place."""
+    """The store at a place, for the features of a run; None if there is no place.
+
+    For the canaries see `FeatureStore`.
+    """
     if place is None:
         yield None
         return
@@ -292,5 +317,11 @@ def open_store(
             off.reason,
             off.remedy,
         )
-    with FeatureStore(place, fingerprint(preparation)) as store:
+    check = functools.partial(
+        check_numbers,
+        now=canaries,
+        features=preparation.outputs,
+        precision=preparation.precision,
+    )
+    with FeatureStore(place, fingerprint(preparation), canaries, check) as store:
         yield store

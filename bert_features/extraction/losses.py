@@ -3,12 +3,12 @@
 import logging
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.description import describe_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import KINDS
 from bert_features.errors import as_keyword
 from bert_features.extraction.checks import packs, row_length
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.description import describe_vocabulary
 
 logger = logging.getLogger("bert_features")
 

@@ -71,14 +71,14 @@ def parse_metadata(text: str | bytes | dict[str, Any]) -> Header:
     version = metadata["format_version"]
     if version != FORMAT_VERSION:
         raise ValueError(f"format_version is {version!r}; this release reads {FORMAT_VERSION}")
-    features = tuple(map(_feature_of, metadata["features"]))
+    features = tuple(map(feature_of, metadata["features"]))
     id_type = metadata["id_type"]
     if id_type not in ID_TYPES:
         raise ValueError(f"id_type is {id_type!r}; allowed: {', '.join(ID_TYPES)}")
     return Header(metadata, features, id_type, records, is_whole)
 
 
-def _feature_of(entry: Mapping[str, Any]) -> Feature:
+def feature_of(entry: Mapping[str, Any]) -> Feature:
     """A feature as `Feature.to_metadata` describes it."""
     lists = {
         "layers": entry["layers"],

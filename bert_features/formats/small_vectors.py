@@ -15,10 +15,11 @@ import numpy as np
 from bert_features.config import output_specs
 from bert_features.config.features import SMALL_DTYPES, Ranges
 from bert_features.formats.headers import Header
+from bert_features.formats.passport import STEPS
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 
-STEPS, _LOWEST = 255, -128  # of int8
+_LOWEST = -128  # of int8
 
 
 def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +11,9 @@ import numpy as np
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import SMALL_DTYPES
 from bert_features.config.levels import LEVELS
-from bert_features.config.output_specs import as_floats
-from bert_features.config.outputs import OutputConfig, idle_settings
-from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.extraction.description import restore_config
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -28,14 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("bert_features")
 
-# Settings that the vector of a text depends on.
-_SETTINGS = [
-    name
-    for name in ExtractConfig.model_fields
-    if ExtractConfig.marks(name).group in (MODEL, OUTPUTS, LONG_TEXTS) or name == "prompt"
-]
-# What the metadata says of the texts; it must be the same for the queries.
-_SAME = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first")
 # What begins a piece that continues a word.
 _CONTINUES = "##"
 # The extractor of the last call, by its settings. Not more than one: BERT-large takes 1.3 GB.
@@ -129,7 +117,7 @@ def load_extractor(
 ) -> "FeatureExtractor":
     """The extractor that makes the features of a file again; errors as `embed`."""
     chosen = named["checkpoint"] is not None
-    config = _settings(file, named)
+    config = restore_config(file, named)
     with _named_in(file, chosen=chosen):
         found = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if found is not None:
@@ -145,41 +133,8 @@ def load_extractor(
     _loaded[config] = extractor
     if found is None:
         _check_weights(file, extractor.checkpoint, chosen=chosen)
-    _check_same(file, feature, extractor)
+    _check_same(file, feature, extractor, chosen=chosen)
     return extractor
-
-
-def _settings(file: FeatureFile, named: dict[str, str | None]) -> ExtractConfig:
-    """The settings that a features file records, with those that the user names in their place."""
-    recorded = file.metadata.get("config")
-    if not isinstance(recorded, dict) or "checkpoint" not in file.metadata:
-        raise OutputError(
-            f"{file.path} does not record how its features were made, so a text cannot be compared "
-            "with them; extract them with bert_features, or pass vectors to bert_features.nearest"
-        )
-    values = _changed(ExtractConfig, {name: recorded.get(name) for name in _SETTINGS})
-    if "outputs" in values:
-        values["outputs"] = [_changed(OutputConfig, output) for output in values["outputs"]]
-    for each in (values, *values.get("outputs", ())):
-        if each.get("dtype") in SMALL_DTYPES:  # queries are floats
-            each["dtype"] = "float32"
-            each.pop("calibration", None)
-    if named["checkpoint"] is not None:
-        values = {name: value for name, value in values.items() if name not in named}
-    return ExtractConfig.of(values | {name: v for name, v in named.items() if v is not None})
-
-
-def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, Any]) -> Any:
-    """The settings that are used and not at their defaults: a given one counts as the user's."""
-    idle = idle_settings(values)
-    tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None
-        and name not in idle
-        and tuples[name] not in ((), kind.model_fields[name].default)
-    }
 
 
 @contextlib.contextmanager
@@ -218,29 +173,21 @@ def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -
     logger.warning("%s; similarities may mean nothing", problem)
 
 
-def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
-    """Refuses an extractor whose features differ from the features of the file."""
-    made = {entry.name: entry.to_metadata() for entry in extractor.features()}
-    # Queries have no labels.
-    (floats,) = as_floats([replace(feature, labelled=False)])
-    if made.get(feature.name) != floats.to_metadata():
+def _check_same(
+    file: FeatureFile, feature: Feature, extractor: "FeatureExtractor", *, chosen: bool
+) -> None:
+    """Refuses an extractor whose vectors cannot be compared with those of the file."""
+    (found,) = file.passport.compare(extractor.passport, feature.name)
+    differences = [d for d in found.differences if not chosen or not d.startswith("checkpoint ")]
+    if not found.may_be_compared and differences:
         raise OutputError.naming(
             "the settings that {path} records do not give its feature {name!r} with the checkpoint "
-            "{used}; pass {checkpoint}, the one that it was made with",
+            "{used} here ({differences}); pass {checkpoint}, the one that it was made with",
             path=file.path,
             name=feature.name,
             used=extractor.checkpoint.name,
+            differences="; ".join(differences),
         )
-    facts = extractor.metadata()
-    for name in _SAME:
-        if facts.get(name) != file.metadata.get(name):
-            raise OutputError.naming(
-                "{path} was made with another {what} than {used} has; pass {checkpoint}, the one "
-                "that it was made with",
-                path=file.path,
-                what=name,
-                used=extractor.checkpoint.name,
-            )
 
 
 def _span_of(text: str, part: str | None) -> tuple[int, int]:

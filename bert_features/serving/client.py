@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,10 @@ from bert_features.config.levels import LEVELS
 from bert_features.errors import ConfigError, ServiceError
 from bert_features.extraction.encoding import check_spans, collect
 from bert_features.extraction.similarity import EncodesByPrompt
+from bert_features.formats import read_features
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
+from bert_features.formats.passport import Passport
+from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
@@ -51,11 +55,14 @@ class Client(EncodesByPrompt):
       timeout: seconds that one request may take; a request that takes longer is an error.
       retries: how often a request is sent again if its connection is lost, or if the service is
         busy; the service says how long to wait.
+      expect: a features file or folder, or a passport, that the vectors will be compared with.
 
     Raises:
       ConfigError: an argument is not allowed.
-      ServiceError: nothing answers at the address, something else answers, the token is wrong, or
-        the service is of a version that does not fit.
+      OutputError: the features file cannot be read.
+      ServiceError: nothing answers at the address, something else answers, the token is wrong, the
+        service is of a version that does not fit, or its vectors cannot be compared with what is
+        expected.
     """
 
     def __init__(
@@ -65,12 +72,18 @@ class Client(EncodesByPrompt):
         token: str | None = None,
         timeout: float = 90.0,
         retries: int = 5,
+        expect: str | Path | FeatureFile | Passport | None = None,
     ) -> None:
+        expected = read_features(expect) if isinstance(expect, str | Path) else expect
+        if isinstance(expected, FeatureFile):
+            expected = expected.passport
         self._connection = Connection(
             url, token=token, timeout=timeout, retries=retries, connections=IN_FLIGHT
         )
         try:
             self.info()
+            if expected is not None:
+                self._check_passport(expected)
         except BaseException:
             self.close()
             raise
@@ -159,6 +172,21 @@ class Client(EncodesByPrompt):
         if self._info.prompts is None:
             raise ServiceError(f"{self._connection.url} has no prompts; it needs a newer version")
         return self._info.prompts
+
+    @property
+    def passport(self) -> Passport:
+        """What the vectors of the service depend on, see `bert_features.compare`.
+
+        Raises OutputError for a service of an earlier version.
+        """
+        return Passport.from_json(self._connection.url, self._info.passport)
+
+    def _check_passport(self, expected: Passport) -> None:
+        url = self._connection.url
+        for difference in expected.compare(self.passport):
+            if not difference.may_be_compared:
+                name = f"{expected.name} ({difference.feature})"
+                raise ServiceError(f"the vectors of {url} and of {name}: {difference}")
 
     def info(self) -> dict[str, Any]:
         """What the service reports: its model, outputs and limits, as /v1/info has them.

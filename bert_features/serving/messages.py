@@ -248,6 +248,9 @@ class Info(BaseModel):
     replicas: int
     device: str
     version: str
+    passport: dict[str, Any] | None = Field(
+        default=None, description="What the vectors of each feature depend on, and its canaries."
+    )  # older services do not send it
 
 
 class Problem(BaseModel):

@@ -112,6 +112,8 @@ class Service:
         self.prompts = list(extractor.prompts)
         self.bytes_under_way = 0
         self._next_warning = -math.inf
+        extractor.canaries = extractor.find_canaries(few=True)
+        self._passport = extractor.passport.to_json()
         for number, specs in enumerate(self.catalog.outputs.values()):
             self._engine.warm_up(specs, many=number == 0)  # the default
 
@@ -281,6 +283,7 @@ class Service:
             replicas=self.settings.replicas,
             device=self.extractor.device,
             version=__version__,
+            passport=self._passport,
         )
 
     @property

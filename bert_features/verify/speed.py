@@ -168,13 +168,13 @@ def _tokens_per_second(
     job: FeatureExtractor, texts: Path, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """The speed of a job from a text file to a features file."""
-    counts = Counts()
+    counts, metadata = Counts(), job.metadata()
     started = clock()
     with open_writer(
         texts.with_suffix(".parquet"),
         format="parquet",
         features=job.features(),
-        metadata=job.metadata(),
+        metadata=metadata,
         overwrite=True,
     ) as writer:
         batches = job.batches(lambda: read_examples(texts), counts=counts, warn=False)

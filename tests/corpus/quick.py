@@ -34,6 +34,7 @@ class QuickExtractor(TakesRanges):
     def __init__(self, config, folder):
         if config.device != "auto":
             raise ConfigError(f"no {config.device}")
+        self.canaries = {}
         self.config, self.checkpoint = config, find_checkpoint(config.checkpoint)
         self._stalled, self._finished = Path(f"{folder}.stalled"), Path(f"{folder}/.finished")
 

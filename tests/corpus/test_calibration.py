@@ -14,15 +14,14 @@ from bert_features import ExtractConfig, extract, nearest, plan, read_features
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.corpus.job import repair
 from bert_features.corpus.plan import add_defaults
-from bert_features.corpus.resuming import find_differences
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction import description
 from bert_features.extraction import extractor as extractors
 from bert_features.extraction.calibration import TakesRanges
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
+from bert_features.formats.passport import FeaturePassport, find_differences
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.corpus.runs import StopRun, shards_of, stop_after
 from tests.formats.feature_files import make_batch, write
@@ -89,7 +88,7 @@ def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplo
         ({}, {}, ""),
         ({"layers": (TOY.num_hidden_layers - 1,)}, {}, ""),  # the same layer
         ({"dtype": "float16", "name": "other"}, {"versions": {}, "precision": "bfloat16"}, ""),
-        ({"layers": (-2,)}, {}, r"layers \(-2,\), now \(-1,\);"),
+        ({"layers": (-2,)}, {}, r"layers \[-2\], now \[-1\];"),
         (
             {"pooling": "max", "normalize": True},
             {},
@@ -137,18 +136,14 @@ def test_a_calibration_that_was_made_in_another_way(
 
 
 def test_a_calibration_behind_dense_modules(config):
-    """Pooling `auto` adds the modules of the checkpoint, which a file's features do not list."""
+    """Pooling `auto` adds the modules of the checkpoint, which a feature does not list."""
     facts = kept_extractor(config(INT8)).metadata()
-    checkpoint = SimpleNamespace(sentence_transformers=SimpleNamespace(modules=("dense",)))
-    found = [
-        description.describe_vectors(
-            SOME,
-            facts | {"config": facts["config"] | {"outputs": [{"name": name, "pooling": p}]}},
-            checkpoint,
-        )["modules"]
-        for name, p in (("some", "auto"), (None, "auto"), ("some", "mean"))
-    ]
-    assert found == [("dense",), ("dense",), ()]
+    made = [{"path": "2_Dense"}]
+    with_dense = FeaturePassport.of(SOME, facts | {"modules": {"some": made}}).space
+    assert with_dense["modules"] == made
+    assert FeaturePassport.of(SOME, facts | {"modules": {"other": made}}).space["modules"] == []
+    before = {name: value for name, value in facts.items() if name != "modules"}
+    assert "modules" not in FeaturePassport.of(SOME, before).space
 
 
 def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
@@ -279,12 +274,13 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     )
     job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
-    assert json.loads(json.dumps(writer.ready.shared)) == {"ranges": ranges}
+    canaries = manifest.run["canaries"]
+    assert json.loads(json.dumps(writer.ready.shared)) == {"canaries": canaries, "ranges": ranges}
     other = {"int8": [[-4.0] * 8, [4.0] * 8]}
     write_shard(writer, 0, {"ranges": other}, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
     assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
-    write_shard(writer, 0, {"ranges": ranges}, lambda message: None)
+    write_shard(writer, 0, {"canaries": canaries, "ranges": ranges}, lambda message: None)
     assert shards_of(tmp_path / "out") == before
 
 

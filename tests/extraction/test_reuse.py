@@ -1,11 +1,14 @@
 """Texts that repeat are computed once, and no byte of the output changes."""
 
+import base64
 import contextlib
+import functools
 import json
 import random
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_features import extract, read_features
@@ -14,6 +17,8 @@ from bert_features.errors import OutputError
 from bert_features.extraction import feature_store, preparation, reuse
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import FeatureStore, StorePlace
+from bert_features.formats.passport import check_numbers
+from bert_features.formats.records import Feature
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.toy import WORDS
@@ -279,6 +284,37 @@ def test_huge_entries_are_not_kept(run, tmp_path, monkeypatch, caplog):
         assert files == [*expected[1:]]
         assert counts.examples_from_cache == 0
     assert "damaged" not in caplog.text
+
+
+def test_a_cache_of_other_numbers_is_replaced(tmp_path, caplog):
+    """As after an update of a library that changes no version that is recorded."""
+    place, values = StorePlace(tmp_path, run=1), np.arange(1, 9, dtype="<f4").reshape(8, 1)
+    before, close, other = (
+        {"x": [base64.b64encode(row.tobytes()).decode() for row in values * factor]}
+        for factor in np.array([1, 1 + 1e-6, 1.01], "<f4")
+    )
+    feature = Feature("x", (-1,), "none", 8, "float32")
+
+    def opened(canaries, precision="float32"):
+        facts = {"features": [feature], "precision": precision}
+        check = functools.partial(check_numbers, now=canaries, **facts)
+        return FeatureStore(place, "a", canaries, check)
+
+    with opened(before) as store:
+        store.add([(b"key", 3, b"value")])
+    for same in (opened(close), opened(other, "bfloat16")):
+        with same as store:
+            assert store.tokens([b"key"]) == {b"key": 3}
+    assert caplog.text == ""
+    with opened(other) as store:
+        assert store.tokens([b"key"]) == {}
+    assert "(this machine computes other numbers); it is replaced by a new one" in caplog.text
+    # A cache of an earlier release has no canaries: it is used as before.
+    with FeatureStore(place, "b") as store:
+        store.add([(b"key", 3, b"value")])
+        store._database.execute("drop table canaries")
+    with FeatureStore(place, "b", before) as store:
+        assert store.tokens([b"key"]) == {b"key": 3}
 
 
 def test_a_store_that_is_closed_knows_nothing_and_is_silent(tmp_path, caplog):

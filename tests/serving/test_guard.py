@@ -131,11 +131,12 @@ def test_a_body_that_does_not_come_is_given_up(service_of, parts):
     ids=["texts", "words", "unknown names", "tokens"],
 )
 def test_a_body_of_too_many_parts_is_not_parsed(service_of, body, monkeypatch):
+    app = make_app(service_of())
     monkeypatch.setattr(json, "loads", None)
 
     async def run():
         connection = Connection((body, False))
-        await asyncio.wait_for(call(make_app(service_of()), connection), 60)
+        await asyncio.wait_for(call(app, connection), 60)
         assert connection.sent[0]["status"] == 413
         assert b"more than 65536 commas" in connection.answer
 

@@ -1,0 +1,47 @@
+"""A checkpoint and what it does to vectors, as the metadata of files and exports names them.
+
+Importing this imports no framework.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.config.features import OutputSpec
+from bert_features.config.poolings import DenseModule
+from bert_features.text.tokenizer_files import read_tokenizer, rules_of
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The `checkpoint` and its `vocabulary`."""
+    return {
+        "checkpoint": {
+            "name": checkpoint.name,
+            "family": checkpoint.family,
+            "sha256": checkpoint.sha256,
+            "bert_config": checkpoint.config.model_dump(mode="json"),
+        },
+        "vocabulary": describe_vocabulary(checkpoint),
+    }
+
+
+def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The SHA-256 of the vocabulary of a checkpoint, and the settings that are not its kind's."""
+    path = checkpoint.vocab_file
+    if path is None:
+        return {"sha256": None}
+    rules = rules_of(read_tokenizer(path, checkpoint.config.model_type), checkpoint.do_lower_case)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"sha256": digest} | ({"rules": rules} if rules else {})
+
+
+def describe_modules(outputs: Sequence[OutputSpec]) -> dict[str, Any]:
+    """The `modules` of each output that has some: what is done to its pooled vectors."""
+    found = {
+        output.name: [asdict(m) if isinstance(m, DenseModule) else m for m in output.modules]
+        for output in outputs
+        if output.modules
+    }
+    return {"modules": found}

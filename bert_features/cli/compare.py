@@ -1,0 +1,48 @@
+"""bert-features compare: whether the vectors of two files, services or models may be compared."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from bert_features.cli.command import command
+
+_SIDE = (
+    "Features file or folder, address of a service (http://...), export, TOML file of settings, or "
+    "checkpoint; a checkpoint is compared by the settings of the other side."
+)
+
+
+@command(
+    "compare old.parquet new.parquet",
+    "compare features/ http://127.0.0.1:8000",
+    "compare features/ path/to/checkpoint --json",
+)
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help=_SIDE)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other side, as A.")],
+    feature: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare this feature alone.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", envvar="BERT_FEATURES_TOKEN", help="Token of a service."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Says whether the vectors of two files, services or models may be compared.
+
+    Compares what the vectors depend on, and the vectors of eight fixed texts that each side has.
+    Prints a line for each feature. The exit status is 1 if one is not comparable.
+    """
+    from bert_features.serving.compare import compare as compare_sides
+
+    found = compare_sides(a, b, feature=feature, token=token)
+    if as_json:
+        print(json.dumps({"a": a, "b": b, "features": [asdict(each) for each in found]}, indent=2))
+    else:
+        for each in found:
+            print(each if len(found) == 1 else f"{each.feature}: {each}")
+    if not all(each.may_be_compared for each in found):
+        raise typer.Exit(1)

@@ -1,0 +1,95 @@
+"""Canaries: the vectors of fixed texts by the outputs of a run, which a file keeps in its metadata.
+
+Whoever resumes the run, searches the file or joins it with another makes them again, and so
+notices a library, a device or a file of weights that gives other numbers.
+"""
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_features.config.features import OutputSpec
+from bert_features.config.output_specs import as_floats, has_spans
+from bert_features.extraction.counts import Counts
+from bert_features.formats.passport import Canaries, Passport, encode_canaries
+from bert_features.formats.records import Feature, FeatureBatch, Rows, splits_of
+from bert_features.readers.input_example import InputExample, Span
+
+if TYPE_CHECKING:
+    from bert_features.extraction.preparation import Preparation
+
+# One is short, one longer than most, one in other scripts, one with accents, one repeats a word,
+# one is empty, one is a pair. They never change: the vectors in old files are of these.
+_TEXTS: tuple[tuple[str, str | None], ...] = (
+    ("The cat sat on the mat.", None),
+    ("Yes", None),
+    (
+        "In the spring of 1847 the ship left the harbour with forty-two sailors, a cargo of tea "
+        "and a letter that nobody was to open before the Cape; when it came back, years later, "
+        "the letter was still sealed, the tea was gone, and of the sailors only the youngest could "
+        "say (though he would not) what had happened at 34°S.",
+        None,
+    ),
+    ("Größe 東京 Москва हिन्दी عربي Ελλάδα 🙂", None),
+    ("L'École NORMALE supérieure, naïve façade", None),
+    ("buffalo " * 12, None),
+    ("", None),
+    ("Who wrote it?", "A sailor wrote it, in 1850."),
+)
+
+
+class MakesCanaries:
+    """The methods of an extractor that make canaries."""
+
+    outputs: tuple[OutputSpec, ...]
+    preparation: "Preparation"
+    compute: Any
+    features: Any
+    metadata: Any
+
+    @functools.cached_property
+    def canaries(self) -> Canaries:
+        """The canaries, see `formats.passport.encode_canaries`; computed once."""
+        return self.find_canaries()
+
+    def find_canaries(self, *, few: bool = False) -> Canaries:
+        """Computes the canaries; `few` as in `FeatureExtractor.compute`."""
+        maker, preparation = copy.copy(self), copy.copy(self.preparation)
+        if preparation.long_text.policy == "error":  # the same for texts that fit
+            preparation.long_text = replace(preparation.long_text, policy="truncate")
+        maker.preparation = preparation
+        with_spans = has_spans(self.outputs) and preparation.config.spans is None
+        examples = [_example(i, texts, with_spans) for i, texts in enumerate(_TEXTS)]
+        batch: FeatureBatch = maker.compute(examples, Counts(), few=few)
+        floats: Sequence[Feature] = as_floats(self.outputs)
+        return encode_canaries(batch, tuple(floats))
+
+    @property
+    def passport(self) -> Passport:
+        """What the vectors depend on, see `bert_features.compare`."""
+        return Passport.of(self.preparation.checkpoint.name, self.metadata(), self.features())
+
+
+def canaries_of_export(
+    compute: Callable[[list[str]], Any], features: tuple[Feature, ...]
+) -> Canaries:
+    """The canaries of an export of texts, which takes no pairs: of the single texts.
+
+    `compute` gives the outputs of texts by name, [N, D] or [N, S, D], and `input_mask` [N, S].
+    """
+    singles = [text for text, second in _TEXTS if second is None]
+    found = compute(singles)
+    mask = found["input_mask"] > 0
+    whole = {f.name: found[f.name] for f in features if f.is_sequence}
+    tokens = {f.name: found[f.name][mask] for f in features if not f.is_sequence}
+    rows = Rows(splits_of(mask.sum(axis=1)), {}, tokens)
+    return encode_canaries(FeatureBatch(np.arange(len(mask)), whole, {"token": rows}), features)
+
+
+def _example(number: int, texts: tuple[str, str | None], with_spans: bool) -> InputExample:
+    example = InputExample(number, *texts)
+    return replace(example, spans=(Span(0, len(texts[0])),)) if with_spans else example

@@ -1,0 +1,351 @@
+"""Passports: what vectors depend on, and whether those of two sides may be compared.
+
+A passport is made from the metadata of a features file, and needs no checkpoint. Beside what was
+set it has the canaries: vectors of fixed texts by the very output, which show numbers that changed
+though no setting did.
+"""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from bert_features.config.kinds import KINDS
+from bert_features.config.output_specs import as_floats
+from bert_features.errors import OutputError
+from bert_features.formats.records import Feature, FeatureBatch
+
+Verdict: TypeAlias = Literal["equal", "lower precision", "same settings", "not comparable"]
+# By the name of the feature, see `FeaturePassport`.
+Canaries: TypeAlias = Mapping[str, Sequence[str]]
+
+CANARIES = "canaries"  # their key in the metadata
+STEPS = 255  # of int8
+_MOST_VALUES, _LEAST_VALUES = 1024, 16  # of a text: of all features, and of one
+# What float32 differs by on machines that work, by the largest value of a vector if that is above
+# 1; the same of bfloat16, whose vectors also have this cosine.
+_CLOSE, _NEAR, _NEAR_COSINE = 1e-5, 0.05, 0.999
+# The same of outputs that the device rounds: a unit in the last place.
+_ROUNDED = {"float16": 2**-10, "bfloat16": 2**-7}
+_GOLDEN = (5**0.5 - 1) / 2
+
+# What a vector depends on beside its output and the model: settings, and what others resolve to.
+_SETTINGS = ("max_seq_length", "long_text", "stride")
+_RESOLVED = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first", "task")
+# Settings of an output that its feature does not have.
+_OF_OUTPUT = ("top_k", "min_weight")
+_OF_TRAINING = ("attention_probs_dropout_prob", "hidden_dropout_prob", "initializer_range")
+# SHA-256; a message has the first digits.
+_DIGEST = re.compile("'([0-9a-f]{12})[0-9a-f]{52}'")
+
+
+class Distance(NamedTuple):
+    """How far two sets of canaries are apart.
+
+    Attributes:
+      cosine: the least cosine of two vectors.
+      difference: the largest difference of two values, by the largest value of their vectors if
+        that is above 1.
+    """
+
+    cosine: float
+    difference: float
+
+    def __str__(self) -> str:
+        return f"the canaries differ by {self.difference:.1e}, cosine {self.cosine:.6f}"
+
+    @property
+    def is_close(self) -> bool:
+        """Whether they are as close as float32 on two machines."""
+        return self.difference <= _CLOSE
+
+    @property
+    def is_near(self) -> bool:
+        """Whether they are as close as bfloat16 and float32."""
+        return self.difference <= _NEAR and self.cosine >= _NEAR_COSINE
+
+
+@dataclass(frozen=True)
+class FeaturePassport:
+    """What the vectors of one feature depend on.
+
+    Attributes:
+      space: what decides whether two vectors may be compared, by name.
+      numbers: what changes their digits alone: dtype, precision, runtime and versions.
+      ranges: those of int8.
+      canaries: for each text the base64 of float32 [W], little-endian: W of the D values of a
+        vector, of float16 and bfloat16 as rounded on the device; empty where nothing computed them.
+    """
+
+    space: dict[str, Any]
+    numbers: dict[str, Any]
+    ranges: tuple[tuple[float, ...], ...] = ()
+    canaries: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, feature: Feature, metadata: Mapping[str, Any]) -> Self:
+        """The passport of a feature; KeyError, TypeError or AttributeError: it has none."""
+        config, model = metadata["config"], metadata["checkpoint"]
+        count = model["bert_config"]["num_hidden_layers"]
+        (floats,) = as_floats([replace(feature, labelled=False)])
+        outputs = {output["name"]: output for output in config["outputs"]}
+        output = outputs.get(feature.name) or outputs.get(None) or config
+        space = {
+            **{name: config[name] for name in _SETTINGS},
+            **{n: v for n, v in model["bert_config"].items() if n not in _OF_TRAINING},
+            **{name: metadata.get(name) for name in _RESOLVED},
+            **{n: v for n, v in floats.to_metadata().items() if n not in ("name", "dtype")},
+            **{name: output.get(name) for name in _OF_OUTPUT},
+            # Counted from the last, as a layer has two numbers.
+            "layers": [e if isinstance(e, str) or e < 0 else e - count for e in feature.layers],
+            "kind": feature.kind,
+            "checkpoint": model["sha256"],
+        }
+        if feature.unit == "word":
+            space["word_split"] = config.get("word_split")
+        if "modules" in metadata:  # files of earlier versions lack them
+            space["modules"] = metadata["modules"].get(feature.name, [])
+        if KINDS[feature.kind].needs == "projection":
+            space["sides"] = metadata.get("sides")
+        numbers = {name: metadata.get(name) for name in ("precision", "runtime")}
+        numbers |= {"dtype": feature.dtype, **metadata.get("versions", {})}
+        canaries = tuple(metadata.get(CANARIES, {}).get(feature.name, ()))
+        return cls(json.loads(json.dumps(space)), numbers, feature.ranges, canaries)
+
+    def values(self) -> np.ndarray:
+        """The canaries, float32 [texts, W]; OutputError if they are damaged."""
+        try:
+            decoded = [base64.b64decode(text, validate=True) for text in self.canaries]
+            return np.stack([np.frombuffer(data or b"?", "<f4") for data in decoded])
+        except ValueError as error:  # binascii.Error is one
+            raise OutputError(
+                f"the canaries in the metadata are damaged ({error}); extract again"
+            ) from error
+
+    def stored(self) -> np.ndarray:
+        """The canaries as the feature's dtype holds them."""
+        dtype, values = self.numbers["dtype"], self.values()
+        if dtype in ("float32", "float16"):
+            return np.asarray(values.astype(dtype), np.float32)
+        if dtype == "bfloat16":  # rounded to the nearest, ties to even
+            bits = values.view(np.uint32)
+            return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+        if dtype == "binary":
+            return np.where(values > 0, np.float32(1), np.float32(-1))
+        places = _places(self.space["width"], values.shape[1])
+        least, largest = np.array(self.ranges, np.float32)[:, places]
+        step = np.where(largest > least, (largest - least) / STEPS, 1)
+        return np.asarray(least + np.clip(np.rint((values - least) / step), 0, STEPS) * step)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the vectors of two features relate.
+
+    Attributes:
+      feature: the name of the first one.
+      verdict: `equal` to 1e-5; `lower precision`; `same settings`, where one has no canaries, so
+        that no number was compared; or `not comparable`.
+      differences: what differs, each as `layers [-1] and [-2]`: of vectors that are not comparable
+        the reasons, else what changes their digits alone.
+      cosine: the least cosine of two canaries as the features hold them; None without canaries.
+    """
+
+    feature: str
+    verdict: Verdict
+    differences: tuple[str, ...] = ()
+    cosine: float | None = None
+
+    @property
+    def may_be_compared(self) -> bool:
+        """Whether the vectors lie in the same space."""
+        return self.verdict != "not comparable"
+
+    def __str__(self) -> str:
+        because = "; ".join(self.differences)
+        if self.verdict == "equal":
+            return "the same space, equal to 1e-5"
+        if self.verdict == "same settings":
+            return f"the same space by its settings; no number was compared: {because}"
+        if self.verdict == "lower precision":
+            least = math.floor((self.cosine or 0) * 1e6) / 1e6  # "at least" is never rounded up
+            text = f"the same space, lower precision: cosine at least {least:.6f} on the canaries"
+            return f"{text} ({because})" if because else text
+        return f"not comparable: {because}"
+
+
+@dataclass(frozen=True)
+class Passport:
+    """What the vectors of a features file, a service or an export depend on.
+
+    Attributes:
+      name: whose they are, for messages.
+      features: by the name of the feature.
+    """
+
+    name: str
+    features: dict[str, FeaturePassport]
+
+    @classmethod
+    def of(cls, name: str, metadata: Mapping[str, Any], features: Sequence[Feature]) -> Self:
+        """The passport in the metadata of a features file.
+
+        Raises OutputError if the metadata does not say how the features were made.
+        """
+        vectors = [feature for feature in features if feature.dtype != "int32"]  # ids
+        try:
+            return cls(name, {each.name: FeaturePassport.of(each, metadata) for each in vectors})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise OutputError(
+                f"{name} does not record how its features were made, so nothing can be compared "
+                "with them; extract them with bert_features"
+            ) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The features as a service sends them."""
+        return {name: asdict(feature) for name, feature in self.features.items()}
+
+    @classmethod
+    def from_json(cls, name: str, values: object) -> Self:
+        """The reverse of `to_json`; raises OutputError if it is not a passport."""
+        try:
+            return cls(name, TypeAdapter(dict[str, FeaturePassport]).validate_python(values))
+        except ValidationError as error:
+            raise OutputError(
+                f"{name} has no passport that this release can read; use the version that wrote it"
+            ) from error
+
+    def compare(self, other: "Passport", feature: str | None = None) -> list[Comparison]:
+        """Compares the features that both have, by their names; or one, which is named.
+
+        If they have no name in common, and one has a single feature, it is compared with the
+        feature of the other that is most like it. Raises OutputError if there is nothing to
+        compare.
+        """
+        mine, theirs = (
+            {n: v for n, v in side.features.items() if feature in (None, n)}
+            for side in (self, other)
+        )
+        pairs = [(name, name) for name in mine if name in theirs]
+        if not pairs and min(len(mine), len(theirs)) == 1:
+            pairs = [(a, b) for a in mine for b in theirs]
+            pairs = [min(pairs, key=lambda p: len(_both(mine[p[0]].space, theirs[p[1]].space)))]
+        if not pairs:
+            raise OutputError(
+                f"{self.name} and {other.name} have no feature of the same name; they have "
+                f"{', '.join(self.features)} and {', '.join(other.features)}"
+            )
+        return [_compare((self.name, a, mine[a]), (other.name, b, theirs[b])) for a, b in pairs]
+
+
+def _compare(
+    a: tuple[str, str, FeaturePassport], b: tuple[str, str, FeaturePassport]
+) -> Comparison:
+    """Compares two features, each with the name of what has it and its own."""
+    (_, name, mine), (_, _, theirs) = a, b
+    without = [whose for whose, _, each in (a, b) if not each.canaries]
+    exact = None if without else distance(mine.values(), theirs.values())
+    if space := _both(mine.space, theirs.space):
+        agree = " (their canaries agree)" if exact is not None and exact.is_close else ""
+        named = [text + agree * text.startswith("checkpoint ") for text in space]
+        return Comparison(name, "not comparable", tuple(named))
+    if exact is None:
+        have = "have" if len(without) > 1 else "has"
+        return Comparison(name, "same settings", (f"{' and '.join(without)} {have} no canaries",))
+    numbers = _both(mine.numbers, theirs.numbers)
+    if not exact.is_near:
+        reason = f"other numbers by the same settings ({exact})"
+        return Comparison(name, "not comparable", (reason, *numbers), exact.cosine)
+    found = distance(mine.stored(), theirs.stored())
+    verdict: Verdict = "equal" if found.is_close else "lower precision"
+    return Comparison(name, verdict, numbers, found.cosine)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> Distance:
+    """How far canaries are apart, float32 [N, W]; one of them may have more rows or columns.
+
+    Single numbers, W = 1, are one vector.
+    """
+    rows, columns = np.minimum(a.shape, b.shape)
+    a, b = (each[:rows, :columns].astype(np.float64) for each in (a, b))
+    if columns == 1:
+        a, b = a.T, b.T
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return Distance(-1.0, np.inf)
+    a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+    differences = np.abs(a - b).max(axis=1) / np.maximum(np.abs(a).max(axis=1), 1)
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosines = (a * b).sum(axis=1) / np.where(lengths > 0, lengths, 1)
+    cosines = np.where((a == b).all(axis=1), 1, cosines)  # zeros too
+    return Distance(float(cosines.min()), float(differences.max()))
+
+
+def _places(width: int, kept: int) -> np.ndarray:
+    """Which `kept` of D values a canary has: spread, and of fewer the first of these."""
+    return np.argsort((np.arange(width) * _GOLDEN) % 1, kind="stable")[:kept]
+
+
+def encode_canaries(batch: FeatureBatch, features: Sequence[Feature]) -> Canaries:
+    """The canaries in the vectors of the texts.
+
+    Of each text the third vector counts, or the last of fewer: the first is [CLS], which has the
+    same embedding everywhere. A text without vectors has zeros.
+    """
+    kept, found = max(_MOST_VALUES // max(len(features), 1), _LEAST_VALUES), {}
+    for feature in features:
+        values, splits = batch.features[feature.name], batch.row_splits(feature)
+        if splits is not None:
+            third = np.minimum(splits[:-1] + 2, splits[1:] - 1)
+            values = np.concatenate([values, np.zeros((1, values.shape[1]), values.dtype)])
+            values = values[np.where(np.diff(splits) > 0, third, -1)]
+        chosen = values[:, _places(values.shape[1], kept)].astype("<f4")
+        found[feature.name] = [base64.b64encode(row.tobytes()).decode() for row in chosen]
+    return found
+
+
+def check_numbers(
+    before: Canaries, now: Canaries, features: Sequence[Feature], precision: str
+) -> None:
+    """Refuses canaries that differ by more than dtype and precision allow; raises OutputError."""
+    for feature in features:
+        both = [FeaturePassport({}, {}, (), tuple(c.get(feature.name, ()))) for c in (before, now)]
+        if not all(passport.canaries for passport in both):
+            continue
+        found = distance(*(passport.values() for passport in both))
+        most = _ROUNDED.get(feature.dtype, _CLOSE) if precision == "float32" else _NEAR
+        if found.difference > most or found.cosine < _NEAR_COSINE:
+            raise OutputError.naming(
+                "this machine computes other numbers of {name!r} than the run began with, by the "
+                "same settings ({difference}): run bert-features doctor, go on where it began, or "
+                "pass {accept_new_numbers:True} to mix both",
+                name=feature.name,
+                difference=found,
+            )
+
+
+def _both(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
+    """The differences between what both have: one may be of an earlier release."""
+    mine, theirs = ({n: each[n] for n in a.keys() & b.keys()} for each in (a, b))
+    found = find_differences(mine, theirs, between=" and")
+    return tuple(_DIGEST.sub(r"\1…", text) for text in found)
+
+
+def find_differences(before: Any, now: Any, name: str = "", *, between: str = ", now") -> list[str]:
+    """Each value of two descriptions that differs, as `dtype 'float16', now 'float32'`."""
+    pairs: list[tuple[str, Any, Any]] = []
+    if isinstance(before, dict) and isinstance(now, dict):
+        prefix = "" if name in ("", "settings") else f"{name}."
+        keys = sorted(before.keys() | now.keys())
+        pairs = [(f"{prefix}{key}", before.get(key), now.get(key)) for key in keys]
+    elif name == "outputs" and before and len(before) == len(now):
+        pairs = [(f"{name}[{i}]", *both) for i, both in enumerate(zip(before, now, strict=True))]
+    elif before != now:
+        return [f"{name} {before!r}{between} {now!r}"]
+    return [text for key, a, b in pairs for text in find_differences(a, b, key, between=between)]

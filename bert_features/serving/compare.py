@@ -1,0 +1,105 @@
+"""`compare`: whether the vectors of two files, services, exports or checkpoints may be compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bert_features.config.config_files import read_config
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.settings import read_toml
+from bert_features.errors import ConfigError, OutputError, first_line
+from bert_features.export.checks import PASSPORT
+from bert_features.extraction.canaries import canaries_of_export
+from bert_features.extraction.description import restore_config
+from bert_features.files import local_path
+from bert_features.formats import SUFFIXES, folder_of, read_features
+from bert_features.formats.headers import feature_of
+from bert_features.formats.manifest import has_manifest
+from bert_features.formats.passport import CANARIES, Comparison, Passport
+from bert_features.formats.reader import FeatureFile
+from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.serving.client import Client
+
+
+def compare(
+    a: Any, b: Any, *, feature: str | None = None, token: str | None = None
+) -> list[Comparison]:
+    """Compares what the vectors of two sides depend on, and the canaries of both.
+
+    Args:
+      a: a features file or folder, the address of a service (http://…), an export, a TOML file of
+        settings, or a checkpoint: its path or address. In Python also what has a `passport`: an
+        opened features file, an extractor, a client; or an `ExtractConfig`. A checkpoint is
+        compared by the settings of the other side, which then is a features file, or by the
+        default ones.
+      b: the other side.
+      feature: compare this feature alone.
+      token: the token of a service.
+
+    Returns:
+      A comparison for each feature that both have.
+
+    Raises:
+      OutputError: a file cannot be read or does not record how it was made, or there is no feature
+        that both have.
+      CheckpointError: a checkpoint is not usable.
+      ConfigError: settings are wrong.
+      ServiceError: a service does not answer.
+    """
+    first, second = _opened(a, token), _opened(b, token)
+    return _passport(first, second).compare(_passport(second, first), feature)
+
+
+def _opened(side: Any, token: str | None) -> Any:
+    """What has the passport of a side; the name of a checkpoint, which has none by itself."""
+    if not isinstance(side, str | Path):
+        return side
+    name = str(side)
+    if name.startswith(("http://", "https://")):
+        with Client(name, token=token) as client:
+            return client.passport
+    folder, suffix = folder_of(name), Path(name).suffix.lower()
+    if (folder is not None and has_manifest(folder)) or suffix in SUFFIXES:
+        return read_features(name)
+    if suffix == ".toml":
+        path, text = read_config(name)
+        return ExtractConfig.of(read_toml(text, str(path)))
+    found = local_path(name) / PASSPORT
+    return _passport_of_export(found) if found.is_file() else name
+
+
+def _passport(side: Any, other: Any) -> Passport:
+    if isinstance(side, Passport):
+        return side
+    if isinstance(side, str):
+        named = {"checkpoint": side, "config_file": None, "vocab_file": None}
+        is_file = isinstance(other, FeatureFile)
+        side = restore_config(other, named) if is_file else ExtractConfig(checkpoint=side)
+    if isinstance(side, ExtractConfig):
+        import_tensorflow(side.runtime, side.device)
+        from bert_features.extraction.extractor import FeatureExtractor
+
+        return FeatureExtractor(side).passport
+    found = getattr(side, "passport", None)
+    if not isinstance(found, Passport):
+        raise ConfigError(
+            f"{type(side).__name__} has no passport; allowed: the path or address of a features "
+            "file, a service, an export or a checkpoint, or an object of bert_features"
+        )
+    return found
+
+
+def _passport_of_export(path: Path) -> Passport:
+    """The passport beside an export; the canaries are computed by the export of texts itself."""
+    try:
+        metadata = json.loads(path.read_bytes())
+        features = tuple(map(feature_of, metadata["features"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(f"cannot read {path} ({first_line(error)}); export again") from error
+    import_tensorflow()
+    from bert_features.export.loading import load_export
+
+    export = load_export(path.parent)
+    if export.signature == "text":
+        metadata[CANARIES] = canaries_of_export(export, features)
+    return Passport.of(str(path.parent), metadata, features)

@@ -1,0 +1,429 @@
+"""Passports and canaries: right by other ways to the same vectors, and what each change does."""
+
+import base64
+import json
+import math
+import re
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_features import ExtractConfig, FeatureExtractor
+from bert_features.errors import OutputError
+from bert_features.extraction.canaries import _TEXTS
+from bert_features.formats.passport import FeaturePassport, Passport, check_numbers, distance
+from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.small_vectors import quantize, restore
+from tests import multi_vector, sentence_dense, sparse_encoder
+from tests.reference.canaries import order, third
+
+shares_steps = pytest.mark.usefixtures("kept_steps")
+
+EXAMPLES = [a if b is None else (a, b) for a, b in _TEXTS]
+TOY_SETTINGS = {"do_lower_case": True, "max_seq_length": 16, "layers": (-1,)}
+
+
+def make(toy, **settings):
+    return FeatureExtractor(ExtractConfig.of({"checkpoint": str(toy), **TOY_SETTINGS, **settings}))
+
+
+def canaries(extractor, name):
+    rows = extractor.canaries[name]
+    return np.stack([np.frombuffer(base64.b64decode(row), "<f4") for row in rows])
+
+
+@shares_steps
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"layers": ("embeddings", 0)},
+        {"level": "word"},
+        {"level": "sequence", "pooling": "cls+mean", "normalize": True},
+        {"level": "sequence", "dtype": "binary"},
+        {"level": "span"},
+        {"level": "span", "spans": "4/1"},
+        {"kind": "attention"},
+        {"kind": "attention", "level": "word", "heads": (0, 1)},
+        {"long_text": "window", "max_seq_length": 8},
+        {"long_text": "error"},
+        {"long_text": "error", "max_seq_length": 3},
+        {"prompt": "a b "},
+        {"precision": "bfloat16"},
+    ],
+    ids=str,
+)
+def test_canaries_are_the_third_vectors_of_the_texts(toy, settings):
+    extractor = make(toy, **settings)
+    fits = settings.get("long_text") != "error"
+    others = settings | ({} if fits else {"long_text": "truncate"})
+    small = {"dtype": "float32"} if "dtype" in settings else {}
+    plain = make(toy, **(others | small)) if small or not fits else extractor
+    spans = [[(0, len(a))] for a, _ in _TEXTS] if settings.get("level") == "span" else None
+    records = plain(EXAMPLES, spans=None if "spans" in settings else spans)
+    for output in extractor.outputs:
+        wanted = np.array([third(record.features[output.name], output) for record in records])
+        got = canaries(extractor, output.name)
+        assert got.shape == (8, output.width)
+        tolerance = 2e-2 if settings.get("precision") == "bfloat16" else 1e-5
+        np.testing.assert_allclose(got, wanted[:, order(output.width)], rtol=0, atol=tolerance)
+
+
+def test_a_wide_vector_is_kept_in_part_which_fewer_features_only_continue(minilm_dir):
+    """With more features each has fewer values, which are the first of those of one feature."""
+    one = FeatureExtractor.from_checkpoint(minilm_dir, layers=(-1,))
+    all_layers = FeatureExtractor.from_checkpoint(minilm_dir, layers="all")
+    few, many = canaries(all_layers, "layer_output_5"), canaries(one, "layer_output_0")
+    assert few.shape == (8, 1024 // 6)
+    assert many.shape == (8, 384)
+    np.testing.assert_allclose(few, many[:, : few.shape[1]], rtol=0, atol=1e-5)
+    (record,) = one(EXAMPLES[:1])
+    wanted = record.features["layer_output_0"][2, order(384)]
+    np.testing.assert_allclose(many[0], wanted, rtol=0, atol=1e-5)
+
+
+def test_kinds_with_units_of_their_own(tmp_path):
+    folder = sparse_encoder.write("splade", tmp_path / "splade")
+    sparse = FeatureExtractor.from_checkpoint(folder, kind="sparse")
+    weights = [record.features["sparse"] for record in sparse(EXAMPLES)]
+    wanted = [[w[min(2, len(w) - 1), 0]] if len(w) else [0] for w in weights]
+    np.testing.assert_allclose(canaries(sparse, "sparse"), wanted, rtol=0, atol=1e-5)
+    folder = multi_vector.write("classic", tmp_path / "colbert")
+    late = FeatureExtractor.from_checkpoint(folder, **multi_vector.KIND)
+    vectors = [record.features["multi_vector"] for record in late(EXAMPLES)]
+    got = canaries(late, "multi_vector")
+    wanted = np.array([v[min(2, len(v) - 1)] for v in vectors])[:, order(8)]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    masked = {"kind": "masked_lm", "top_k": 4}
+    likely = FeatureExtractor.from_checkpoint(str(sparse_encoder.WEIGHTS), **masked)
+    (name,) = likely.passport.features  # the ids have none
+    assert canaries(likely, name).shape == (8, 4)
+
+
+def test_some_outputs_have_canaries_of_their_own(toy):
+    extractor = make(toy, layers=(-1, -2))
+    both = extractor.canaries
+    assert extractor.with_outputs(["layer_output_1"]).canaries.keys() == {"layer_output_1"}
+    assert extractor.canaries is both
+
+
+# What is changed, one at a time: a setting, or a file of the checkpoint, with what the comparison
+# says; an empty text where the change has no effect.
+WORD = {"level": "word"}
+MEAN = {"level": "sequence"}
+SETTINGS = [
+    ({}, {"layers": (-2,)}, "not comparable: layers [-1] and [-2]"),
+    ({}, {"layers": ("embeddings",)}, "not comparable: layers [-1] and ['embeddings']"),
+    ({}, {"layers": (2,)}, ""),  # the last of three, by its other number
+    ({}, {"layers": (-1, -2), "combine": "sum"}, "combine 'none' and 'sum'; layers [-1] and"),
+    ({"layers": (0, 1), "combine": "sum"}, {"combine": "mean"}, "combine 'sum' and 'mean'"),
+    (
+        {"layers": (0, 1), "combine": "weighted", "weights": (0.5, 0.5)},
+        {"weights": (0.5, 0.25)},
+        "weights [0.5, 0.5] and [0.5, 0.25]",
+    ),
+    ({}, MEAN, "level 'token' and 'sequence'; pooling 'none' and 'mean'"),
+    (MEAN, {"pooling": "max"}, "pooling 'mean' and 'max'"),
+    (MEAN, {"special_tokens": False}, "special_tokens True and False"),
+    (MEAN, {"normalize": True}, "normalize False and True"),
+    (MEAN, {"dim": 4}, "width 8 and 4"),
+    (WORD, {"pooling": "first"}, "pooling 'mean' and 'first'"),
+    (WORD, {"word_split": "whitespace"}, "word_split 'bert' and 'whitespace'"),
+    ({}, {"max_seq_length": 12}, "max_seq_length 16 and 12"),
+    ({}, {"long_text": "tail"}, "long_text 'truncate' and 'tail'"),
+    ({"long_text": "window"}, {"stride": 3}, "stride None and 3"),
+    ({}, {"prompt": "a "}, "prompt None and 'a '"),
+    ({}, {"do_lower_case": False}, "do_lower_case True and False"),
+    ({}, {"hidden_act": "gelu_erf"}, "hidden_act 'gelu_tanh' and 'gelu_erf'"),
+    ({"kind": "attention"}, {"heads": (1,)}, "heads"),
+    ({"kind": "attention"}, {"pooling": "cls"}, "pooling 'none' and 'cls'"),
+    ({}, {"kind": "attention"}, "kind 'layers' and 'attention'"),
+    ({}, {"dtype": "float16"}, "the same space, lower precision: cosine at least 0.99999"),
+    ({}, {"dtype": "bfloat16"}, "the same space, lower precision: cosine at least 0.99"),
+    (MEAN, {"dtype": "binary"}, "the same space, lower precision: cosine at least 0."),
+    ({}, {"precision": "bfloat16"}, "the same space, lower precision: cosine at least 0.99"),
+    ({}, {"batch_size": 3}, ""),
+    ({}, {"batch_tokens": 999}, ""),
+    ({}, {"buckets": (8, 16)}, ""),
+    ({}, {"uniform_batches": True}, ""),
+    ({}, {"packing": True}, ""),
+    ({}, {"buffer_mb": 7}, ""),
+    ({}, {"use_one_hot_embeddings": True}, ""),
+    ({}, {"attention": "xla"}, ""),
+]
+
+
+@shares_steps
+@pytest.mark.parametrize(("common", "change", "answer"), SETTINGS, ids=str)
+def test_each_setting_that_changes_vectors_is_named(toy_of_unknown_casing, common, change, answer):
+    before, after = (
+        make(toy_of_unknown_casing, **settings).passport for settings in (common, common | change)
+    )
+    (found,) = before.compare(after)
+    assert (answer or "the same space, equal to 1e-5") in str(found)
+    assert found.may_be_compared is ("not comparable" not in str(found))
+
+
+def flip_last_bit(folder):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    # The least change of the last weight of a tensor.
+    values = weights["embeddings.word_embeddings.weight"].copy()
+    values.reshape(-1).view(np.uint32)[-1] ^= 1
+    weights["embeddings.word_embeddings.weight"] = values
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def edit(name, **values):
+    def change(folder):
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def edit_pieces(folder):
+    """Two pieces of the vocabulary in each other's place."""
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    pieces = values["model"]["vocab"]
+    pieces["the"], pieces["a"] = pieces["a"], pieces["the"]
+    path.write_text(json.dumps(values))
+
+
+def edit_normalizer(**rules):
+    def change(folder):
+        path = folder / "tokenizer.json"
+        values = json.loads(path.read_text())
+        values["normalizer"] |= rules
+        path.write_text(json.dumps(values))
+
+    return change
+
+
+def scale_dense(folder):
+    path = folder / "2_Dense" / "model.safetensors"
+    weights = {name: values * np.float32(2) for name, values in load_file(path).items()}
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+DENSE = (sentence_dense, "two", {"level": "sequence", "pooling": "auto"})
+LATE = (multi_vector, "classic", multi_vector.KIND)
+STANFORD = (multi_vector, "stanford", multi_vector.KIND)
+SPARSE = (sparse_encoder, "splade", {"kind": "sparse"})
+IDLE = "the same space, equal to 1e-5"
+FILES = [
+    (DENSE, flip_last_bit, r"not comparable: checkpoint \w+… and \w+… \(their canaries agree\)"),
+    (DENSE, edit_pieces, r"not comparable: vocabulary\.sha256 \w+… and \w+…"),
+    (DENSE, edit_normalizer(strip_accents=False), r"vocabulary\.(rules|sha256)"),
+    (DENSE, edit_normalizer(handle_chinese_chars=False), r"vocabulary\.(rules|sha256)"),
+    (DENSE, edit("config.json", layer_norm_eps=1e-3), "layer_norm_eps 1e-12 and 0.001"),
+    (DENSE, edit("config.json", hidden_act="relu"), "hidden_act 'gelu_erf' and 'relu'"),
+    (DENSE, edit("config.json", num_attention_heads=8), "num_attention_heads"),
+    (DENSE, edit("config.json", hidden_dropout_prob=0.5), IDLE),
+    (DENSE, edit("config_sentence_transformers.json", similarity_fn_name="dot"), IDLE),
+    (
+        DENSE,
+        edit("config_sentence_transformers.json", default_prompt_name="a", prompts={"a": "the "}),
+        "prompt None and 'the '",
+    ),
+    (DENSE, edit("1_Pooling/config.json", pooling_mode=["mean", "max"]), "pooling 'cls.max' and"),
+    (DENSE, scale_dense, "checkpoint"),
+    (
+        DENSE,
+        edit("2_Dense/config.json", activation_function="torch.nn.modules.activation.Tanh"),
+        "modules .*gelu.* and .*tanh",
+    ),
+    (LATE, edit("2_MultiVectorMask/config.json", skiplist_words=["!"]), "sides"),
+    (
+        LATE,
+        edit("config_sentence_transformers.json", prompts={"document": "", "query": "the "}),
+        "not comparable: ",
+    ),
+    (LATE, edit("sentence_bert_config.json", document_length=12), "not comparable: "),
+    (STANFORD, edit("artifact.metadata", mask_punctuation=False), "sides"),
+    (STANFORD, edit("artifact.metadata", attend_to_mask_tokens=False), "sides"),
+    (STANFORD, edit("artifact.metadata", query_maxlen=10), "sides"),
+    (
+        SPARSE,
+        edit("1_SpladePooling/config.json", pooling_strategy="sum"),
+        "pooling 'max.*' and 'sum",
+    ),
+    (SPARSE, edit("1_SpladePooling/config.json", activation_function="log1p_relu"), "pooling"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "answer"), FILES, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_each_change_of_a_checkpoint_is_named(tmp_path, case, change, answer):
+    module, name, settings = case
+    before, after = (module.write(name, tmp_path / each) for each in ("before", "after"))
+    change(after)
+    passports = [
+        FeatureExtractor.from_checkpoint(folder, **settings).passport for folder in (before, after)
+    ]
+    (found,) = passports[0].compare(passports[1])
+    assert re.search(answer, str(found)), found
+
+
+SOME = Feature("some", (-1,), "none", 40, "float32", "sequence", "mean")
+FACTS = {
+    "config": {"max_seq_length": 16, "long_text": "truncate", "stride": None, "outputs": []},
+    "checkpoint": {"sha256": "ab" * 32, "bert_config": {"num_hidden_layers": 3, "vocab_size": 9}},
+    "versions": {"numpy": "2.0"},
+    "precision": "float32",
+}
+RNG = np.random.default_rng(3)
+# What jaxlib 0.10.2 gave instead of 1,073,741,824 (jax-ml/jax#39103).
+FAULT = 1065369600 / 1073741824
+
+
+def facts(values=None, **changes):
+    """The metadata of a file whose canaries, float32 [8, 40], are `values`."""
+    if values is None:
+        return FACTS | changes
+    rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in values]
+    return FACTS | {"canaries": {"some": rows}} | changes
+
+
+def compare(a, b, first=SOME, second=SOME):
+    (found,) = Passport.of("a", a, [first]).compare(Passport.of("b", b, [second]))
+    return found
+
+
+def test_a_version_is_named_where_numbers_differ():
+    values = RNG.normal(size=(8, 40))
+    same = compare(facts(values), facts(values, versions={"numpy": "2.1"}))
+    assert (same.verdict, same.differences) == ("equal", ("numpy '2.0' and '2.1'",))
+    other = compare(facts(values), facts(-values, versions={"numpy": "2.1"}))
+    assert str(other) == (
+        "not comparable: other numbers by the same settings (the canaries differ by 2.0e+00, "
+        "cosine -1.000000); numpy '2.0' and '2.1'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (lambda v: v + 1e-6, "equal"),
+        (lambda v: v * (1 + 3e-6), "equal"),
+        (lambda v: v + 3e-5 * np.abs(v).max(), "lower precision"),
+        (lambda v: v * 1.01, "lower precision"),
+        (lambda v: v * FAULT, "lower precision"),
+        (lambda v: v * 1.1, "not comparable"),
+        (lambda v: np.roll(v, 1, axis=1), "not comparable"),
+        (lambda v: np.where(np.arange(8)[:, None] == 5, -v, v), "not comparable"),
+        (lambda v: np.where(v == v.max(), np.nan, v), "not comparable"),
+    ],
+)
+def test_numbers_that_changed_without_a_setting(change, verdict):
+    values = RNG.normal(size=(8, 40))
+    assert compare(facts(values), facts(change(values))).verdict == verdict
+    before, now = (facts(each)["canaries"] for each in (values, change(values)))
+    if verdict == "equal":
+        check_numbers(before, now, [SOME], "float32")
+    else:
+        with pytest.raises(OutputError, match=r"numbers of 'some' .*pass accept_new_numbers=True"):
+            check_numbers(before, now, [SOME], "float32")
+    if verdict == "not comparable":
+        with pytest.raises(OutputError, match="the canaries differ by"):
+            check_numbers(before, now, [SOME], "bfloat16")
+    else:
+        check_numbers(before, now, [SOME], "bfloat16")
+
+
+def test_a_float16_output_may_differ_in_its_last_place():
+    half, values = replace(SOME, dtype="float16"), RNG.normal(size=(8, 40)).astype(np.float16)
+    before = facts(values.astype(np.float32))["canaries"]
+    for factor, is_refused in ((1 + 2**-11, False), (FAULT, True)):
+        now = facts((values * np.float32(factor)).astype(np.float16))["canaries"]
+        if is_refused:
+            with pytest.raises(OutputError, match="other numbers of 'some'"):
+                check_numbers(before, now, [half], "float32")
+        else:
+            check_numbers(before, now, [half], "float32")
+
+
+def test_distances_are_those_of_a_plain_loop():
+    a, b = RNG.normal(size=(2, 8, 7)) * np.array([1, 30, 0.01, 1, 1, 1, 1, 1])[:, None]
+    a[3] = b[3] = 0
+    a[4], a[5, 2] = 0, np.nan
+    b[5, 2] = np.nan
+    found = distance(a.astype(np.float32), b.astype(np.float32))
+    cosines, differences = [], []
+    for x, y in zip(a.astype(np.float32), b.astype(np.float32), strict=True):
+        x, y = (np.nan_to_num(each.astype(np.float64)) for each in (x, y))
+        differences.append(max(abs(x - y)) / max(1, max(abs(x))))
+        norms = math.sqrt(sum(x * x)) * math.sqrt(sum(y * y))
+        cosines.append(sum(x * y) / norms if norms else float((x == y).all()))
+    assert found.difference == pytest.approx(max(differences))
+    assert found.cosine == pytest.approx(min(cosines))
+    b[5, 3] = np.inf
+    assert distance(a, b) == (-1.0, np.inf)
+    # Fewer rows and columns are the first; single numbers are one vector.
+    assert distance(a[:3, :4], b) == distance(a[:3, :4], b[:3, :4])
+    numbers = np.array([[1.0], [2.0], [-1.0]]), np.array([[1.0], [-2.0], [1.0]])
+    assert distance(*numbers).cosine == pytest.approx(-4 / 6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "binary"])
+def test_canaries_in_a_dtype_are_those_of_the_files(dtype):
+    values = RNG.normal(size=(8, 40)).astype(np.float32)
+    places = order(40)
+    ranges = tuple(tuple(row.tolist()) for row in (values[3:].min(0), values[3:].max(0)))
+    feature = replace(SOME, dtype=dtype, ranges=ranges if dtype == "int8" else ())
+    passport = FeaturePassport.of(feature, facts(values[:, places]))
+    if dtype in ("int8", "binary"):
+        batch = FeatureBatch(np.arange(8), {"some": values})
+        wanted = restore(quantize(batch, [feature]).features["some"], feature)
+    else:
+        wanted = values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    np.testing.assert_allclose(passport.stored(), wanted[:, places].astype(np.float32), atol=1e-6)
+    found = compare(facts(values[:, places]), facts(values[:, places]), second=feature)
+    assert found.verdict == "lower precision"
+    assert found.differences == (f"dtype 'float32' and '{dtype}'",)
+
+
+def test_features_are_compared_by_their_names_or_the_most_like():
+    last, first = SOME, replace(SOME, layers=(0,))
+    a = Passport.of("a", FACTS, [last, replace(first, name="first")])
+    assert [c.feature for c in a.compare(a)] == ["some", "first"]
+    assert [c.feature for c in a.compare(a, "first")] == ["first"]
+    one = Passport.of("one", FACTS, [replace(first, name="other")])
+    for found in (one.compare(a), a.compare(one)):
+        assert [c.verdict for c in found] == ["same settings"]
+    two = Passport.of("two", FACTS, [replace(first, name="x"), replace(last, name="y")])
+    with pytest.raises(OutputError, match="a and two have no feature of the same name; they have"):
+        a.compare(two)
+    with pytest.raises(OutputError, match="no feature of the same name"):
+        a.compare(a, "absent")
+    ids = replace(SOME, dtype="int32", name="ids")
+    assert Passport.of("a", FACTS, [ids, last]).features.keys() == {"some"}
+
+
+def test_a_file_of_before_has_no_canaries_and_the_answer_says_so():
+    old, new = facts(), facts(RNG.normal(size=(8, 40)), modules={}, task=None)
+    found = compare(old, new)
+    assert found.may_be_compared
+    assert str(found) == "the same space by its settings; no number was compared: a has no canaries"
+    assert str(compare(old, old)).endswith("a and b have no canaries")
+    with pytest.raises(OutputError, match="a does not record how its features were made, so noth"):
+        compare({}, new)
+
+
+def test_a_passport_as_json():
+    values = RNG.normal(size=(8, 40))
+    passport = Passport.of("a", facts(values), [SOME])
+    sent = json.loads(json.dumps(passport.to_json()))
+    assert Passport.from_json("a", sent) == passport
+    for wrong in (None, [], {"some": 1}, {"some": {"space": {}}}):
+        with pytest.raises(OutputError, match="b has no passport that this release can read; use"):
+            Passport.from_json("b", wrong)
+    for rows in ([""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="]):
+        damaged = facts(canaries={"some": rows})
+        with pytest.raises(OutputError, match="the canaries in the metadata are damaged"):
+            compare(damaged, facts(values))

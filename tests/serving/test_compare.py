@@ -1,0 +1,156 @@
+"""compare: files, folders, services, exports, settings and checkpoints on both sides."""
+
+import json
+import shutil
+
+import pytest
+
+from bert_features import (
+    Client,
+    ExtractConfig,
+    FeatureExtractor,
+    compare,
+    export_savedmodel,
+    extract,
+    nearest,
+    read_features,
+)
+from bert_features.checkpoints.convert import convert
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.errors import CheckpointError, ConfigError, OutputError, ServiceError
+from bert_features.neighbors import queries
+from bert_features.serving.messages import Info
+from tests.serving.conftest import OUTPUTS
+
+SETTINGS = {"do_lower_case": True, "max_seq_length": 16}
+MEAN = {"level": "sequence", "pooling": "mean", "layers": (-1,)}
+EQUAL, CLOSER = "the same space, equal to 1e-5", "the same space, lower precision"
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "in.txt"
+    path.write_text("a b\nthe jacksonville is not\nno\nthis is jack ?\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def make(toy, texts, tmp_path_factory):
+    """Writes a features file or folder with some settings; gives its path."""
+    folder = tmp_path_factory.mktemp("files")
+
+    def make(name, **settings):
+        if not (folder / name).exists():
+            config = ExtractConfig.of({"checkpoint": toy, **SETTINGS, **MEAN, **settings})
+            extract(config, texts, str(folder / name) + "/" * ("." not in name))
+        return folder / name
+
+    return make
+
+
+def said(a, b, **options):
+    (found,) = compare(a, b, **options)
+    return str(found)
+
+
+def test_files_and_folders(make):
+    one, shards = make("mean.npz"), make("mean", shard_examples=2)
+    assert said(one, shards) == said(str(shards), read_features(one)) == EQUAL
+    assert said(one, make("half.parquet", dtype="float16")).startswith(CLOSER)
+    assert said(one, make("max.parquet", pooling="max")) == (
+        "not comparable: pooling 'mean' and 'max'"
+    )
+    both = make("both.npz", level="token", pooling=None, layers=(-1, -2))
+    found = compare(both, make("other.npz", level="token", pooling=None, layers=(-2, -1)))
+    assert [str(c) for c in found] == [
+        "not comparable: layers [-1] and [-2]",
+        "not comparable: layers [-2] and [-1]",
+    ]
+    assert len(compare(both, both, feature="layer_output_1")) == 1
+
+
+def test_a_checkpoint_takes_the_settings_of_the_other_side(make, toy, tmp_path):
+    one = make("mean.npz")
+    assert said(one, toy) == said(toy, one) == EQUAL
+    assert said(make("small.npz", dtype="int8", calibration="4"), toy).startswith(CLOSER)
+    # The same weights in other files.
+    convert(find_checkpoint(toy), tmp_path / "uncased_same", to="safetensors")
+    assert "checkpoint" in (answer := said(one, tmp_path / "uncased_same"))
+    assert answer.startswith("not comparable: ")
+    assert "(their canaries agree)" in answer
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        compare(one, tmp_path / "absent")
+
+
+def test_settings_and_objects(make, toy, tmp_path):
+    config = ExtractConfig.of({"checkpoint": toy, **SETTINGS, **MEAN})
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        f'checkpoint = "{toy}"\ndo_lower_case = true\nmax_seq_length = 16\n'
+        'level = "sequence"\npooling = "mean"\nlayers = [-1]\n'
+    )
+    extractor = FeatureExtractor(config)
+    for side in (config, file, extractor, extractor.passport):
+        assert said(side, make("mean.npz")) == EQUAL
+    with pytest.raises(ConfigError, match="int has no passport; allowed: the path or address of"):
+        compare(make("mean.npz"), 3)
+
+
+def test_a_service(url, make, extractor):
+    one = make("mean.npz")
+    assert said(one, url) == EQUAL
+    wrong = make("first.npz", layers=(0,))
+    assert said(f"{url}/", wrong) == "not comparable: layers [-1] and [-3]"
+    with Client(url, expect=one) as client:
+        names = {spec["name"] for spec in OUTPUTS}
+        assert names <= client.passport.features.keys()
+        assert len(compare(client, extractor)) == len(client.passport.features)
+        assert {str(c) for c in compare(client, extractor)} == {EQUAL}
+        assert client.info()["passport"] == json.loads(json.dumps(extractor.passport.to_json()))
+    for expected in (wrong, str(wrong), read_features(wrong), read_features(wrong).passport):
+        message = rf"the vectors of {url} and of .*first.npz \(features\): not comp.*layers \[-3\]"
+        with pytest.raises(ServiceError, match=message):
+            Client(url, expect=expected)
+
+
+def test_a_service_of_before(url, make, monkeypatch):
+    def without(body, **options):
+        return read(body, **options).model_copy(update={"passport": None})
+
+    read = Info.model_validate_json
+    monkeypatch.setattr(Info, "model_validate_json", without)
+    Client(url).close()
+    with pytest.raises(OutputError, match=f"{url} has no passport that this release can read; use"):
+        Client(url, expect=make("mean.npz"))
+
+
+@pytest.mark.slow
+def test_an_export(make, toy, tmp_path):
+    options = {"checkpoint": toy, "max_seq_length": 16, "do_lower_case": True}
+    outputs = [{**MEAN, "name": "features"}, {"name": "tokens", "layers": (-2,)}]
+    text = export_savedmodel(tmp_path / "text", signature="text", outputs=outputs, **options)
+    assert said(make("mean.npz"), text) == EQUAL
+    tokens = make("tokens.npz", level="token", pooling=None, layers=(-2,))
+    assert said(tokens, text, feature=None) == EQUAL
+    assert said(make("max.parquet", pooling="max"), text).startswith("not comparable: pooling")
+    ids = export_savedmodel(tmp_path / "ids", signature="ids", checkpoint=toy, outputs=outputs)
+    answer = said(ids, text, feature="features")
+    assert answer == "not comparable: max_seq_length 24 and 16"
+    shutil.copy(tmp_path / "text" / "passport.json", tmp_path / "ids")
+    assert said(ids, text, feature="features").endswith("ids has no canaries")
+    (tmp_path / "ids" / "passport.json").write_text("{")
+    with pytest.raises(OutputError, match=r"cannot read .*passport\.json \(.*\); export again"):
+        compare(ids, text)
+
+
+def test_a_search_with_other_numbers_is_refused(make, toy, monkeypatch):
+    """Queries that a changed library computes have nothing to do with the vectors of a file."""
+    one = make("mean.npz")
+    nearest(one, "a b")
+    rows = read_features(one).metadata["canaries"]["features"]
+    changed = {"features": rows[1:] + rows[:1]}
+    monkeypatch.setattr(FeatureExtractor, "canaries", changed)
+    queries._loaded.clear()
+    message = r"do not give its feature 'features' .* here \(other numbers by the same settings"
+    with pytest.raises(OutputError, match=message):
+        nearest(one, "a b")
