@@ -18,7 +18,7 @@ from bert_features.files import Location, check_target, locate
 from bert_features.formats import sidecar
 from bert_features.formats.base import FeatureWriter
 from bert_features.formats.columns import IdType
-from bert_features.formats.folder import FeatureFolder
+from bert_features.formats.folder import FeatureFiles, FeatureFolder
 from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
@@ -126,7 +126,7 @@ def check_output(path: str | Path, *, format: str, overwrite: bool = False) -> N
 
 
 def read_features(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,
     verify: bool = False,
@@ -136,7 +136,8 @@ def read_features(
 
     Args:
       path: the file to read; or the folder of a finished run, or the `_manifest.json` in it, which
-        is read as one file (`FeatureFolder`). Such a folder may also be at an address.
+        is read as one file (`FeatureFolder`). Such a folder may also be at an address. Several
+        files or folders are read as one, if their vectors may be compared (`FeatureFiles`).
       format: a key of `FORMATS`; by default the format of the path's suffix (`SUFFIXES`), or of the
         folder's files.
       verify: whether to read the whole file at once and compare its checksums
@@ -146,10 +147,13 @@ def read_features(
 
     Raises:
       OutputError: the format is unknown or not that of the folder's files, or the file is missing,
-        damaged or not a features file.
+        damaged or not a features file; or several files are unlike each other.
     """
-    folder, path = folder_of(path), locate(path)
-    opened = _open_file(path, format) if folder is None else _open_folder(folder, format)
+    opened = (
+        _open(path, format)
+        if isinstance(path, str | Path)
+        else FeatureFiles([_open(each, format) for each in path])
+    )
     if verify and (unchecked := opened.verify()):
         logger.warning("%s: not checked: %s, which have no checksum", path, " and ".join(unchecked))
     return as_floats(opened) if floats else opened
@@ -167,6 +171,11 @@ def folder_of(path: str | Path) -> Location | None:
         return folder
     is_file = not str(path).endswith("/") and PurePosixPath(name).suffix.lower() in SUFFIXES
     return None if is_file else place
+
+
+def _open(path: str | Path, format: str | None) -> FeatureFile:
+    folder, place = folder_of(path), locate(path)
+    return _open_file(place, format) if folder is None else _open_folder(folder, format)
 
 
 def _open_file(path: Location, format: str | None) -> FeatureFile:

@@ -3,9 +3,11 @@
 import contextlib
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,54 @@ from bert_features.formats.shard_files import (
 MAX_OPEN = 4
 
 
-class FeatureFolder(FeatureFile):
+class _Parts(FeatureFile):
+    """Several features files that are read as one; `_shard` gives the file of a number."""
+
+    _starts: np.ndarray
+
+    @abstractmethod
+    def _shard(self, number: int) -> FeatureFile:
+        """The file of a part."""
+
+    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
+        for number, start, stop in find_parts(self._starts, wanted):
+            shard = self._shard(number)
+            # JSON lines are all read without looking for the places of the lines first.
+            yield from shard if stop - start == len(shard) else shard[start:stop]
+
+    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        for number, start, stop in find_parts(self._starts, wanted):
+            shard = self._shard(number)
+            yield from shard.guarded(shard._batches(range(start, stop), only))
+
+    def _record(self, number: int) -> FeatureRecord:
+        ((shard, start, _),) = find_parts(self._starts, range(number, number + 1))
+        return self._shard(shard)[start]
+
+    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+        # For no records, what the first shard returns for none.
+        parts = list(find_parts(self._starts, wanted)) or [(0, 0, 0)]
+        if len(parts) > 1:
+            return super()._ragged(feature, wanted)
+        ((number, start, stop),) = parts
+        return self._shard(number)[start:stop].ragged(feature.name)
+
+    def _blocks(
+        self, feature: Feature, wanted: range
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        for number, start, stop in find_parts(self._starts, wanted):
+            yield from self._shard(number)[start:stop].blocks(feature.name)
+
+    def _all_ids(self) -> np.ndarray:
+        return np.concatenate([self._shard(number).ids for number in range(len(self._starts) - 1)])
+
+    @property
+    def _extent(self) -> str:
+        count = len(self._starts) - 1
+        return f" in {count:,} shard{'' if count == 1 else 's'}"
+
+
+class FeatureFolder(_Parts):
     """The records of all shards of a finished run, in order, as if they were in one file.
 
     A shard is opened, and compared with the manifest, when one of its records is asked for. The few
@@ -104,38 +153,6 @@ class FeatureFolder(FeatureFile):
         records = self._manifest.records
         return Header(first.metadata, first.features, first.id_type, records, is_whole=True)
 
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        for number, start, stop in find_parts(self._starts, wanted):
-            shard = self._shard(number)
-            # JSON lines are all read without looking for the places of the lines first.
-            yield from shard if stop - start == len(shard) else shard[start:stop]
-
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
-        for number, start, stop in find_parts(self._starts, wanted):
-            shard = self._shard(number)
-            yield from shard.guarded(shard._batches(range(start, stop), only))
-
-    def _record(self, number: int) -> FeatureRecord:
-        ((shard, start, _),) = find_parts(self._starts, range(number, number + 1))
-        return self._shard(shard)[start]
-
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        # For no records, what the first shard returns for none.
-        parts = list(find_parts(self._starts, wanted)) or [(0, 0, 0)]
-        if len(parts) > 1:
-            return super()._ragged(feature, wanted)
-        ((number, start, stop),) = parts
-        return self._shard(number)[start:stop].ragged(feature.name)
-
-    def _blocks(
-        self, feature: Feature, wanted: range
-    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        for number, start, stop in find_parts(self._starts, wanted):
-            yield from self._shard(number)[start:stop].blocks(feature.name)
-
-    def _all_ids(self) -> np.ndarray:
-        return np.concatenate([self._shard(number).ids for number in range(len(self._finished))])
-
     def _verify(self) -> tuple[str, ...]:
         for number, entry in enumerate(self._finished):
             store, name = self._manifest.store, self._manifest.name(number)
@@ -144,11 +161,6 @@ class FeatureFolder(FeatureFile):
             self._shard(number).verify()
         # The manifest has a checksum of all bytes, also of what a file itself has none of.
         return ()
-
-    @property
-    def _extent(self) -> str:
-        count = len(self._manifest.shards)
-        return f" in {count:,} shard{'' if count == 1 else 's'}"
 
     # The shards.
 
@@ -187,6 +199,68 @@ class FeatureFolder(FeatureFile):
             problem = _difference(shard.features, self.features, manifest.name(0))
         if problem:
             raise unreadable(manifest.store, manifest.name(number), problem)
+
+
+class FeatureFiles(_Parts):
+    """The records of several features files, in their order, as if they were in one file.
+
+    Where an id is in several, `by_id` gives the first record.
+
+    Raises:
+      OutputError: their features, dtypes, ranges or types of ids differ, or their vectors may not
+        be compared, see `bert_features.compare`.
+    """
+
+    _noun = "files"
+
+    def __init__(self, files: Sequence[FeatureFile]) -> None:
+        if not files:
+            raise OutputError("the list of features files is empty; pass at least one")
+        self._files, self.format = files, files[0].format
+        self.has_token_ids = all(file.has_token_ids for file in files)
+        super().__init__(files[0].path)
+        self.path = ", ".join(str(file.path) for file in files)
+
+    def _check_readable(self) -> None:
+        pass  # they are open
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files:
+            file.close()
+
+    def texts(self) -> list[tuple[int, str | None]]:
+        """See `FeatureFile.texts`."""
+        return [part for file in self._files for part in file.texts()]
+
+    def _read_header(self) -> Header:
+        first = self._files[0]
+        for other in self._files[1:]:
+            if problem := _unlike(first, other):
+                raise OutputError(f"cannot read {first.path} and {other.path} as one: {problem}")
+        self._starts = splits_of([len(file) for file in self._files])
+        is_whole = all(file._is_whole for file in self._files)
+        count = int(self._starts[-1])
+        return Header(first.metadata, first.features, first.id_type, count, is_whole=is_whole)
+
+    def _verify(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each for file in self._files for each in file.verify()))
+
+    def _shard(self, number: int) -> FeatureFile:
+        return self._files[number]
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._files,)
+
+
+def _unlike(first: FeatureFile, other: FeatureFile) -> str:
+    """Why two files cannot be read as one; empty if they can."""
+    if first.id_type != other.id_type:
+        return f"ids are {first.id_type} and {other.id_type}; extract one of them again"
+    if first.features != other.features:
+        return _difference(other.features, first.features, "the first")
+    found = first.passport.compare(other.passport)
+    return next((f"{each.feature}: {each}" for each in found if not each.may_be_compared), "")
 
 
 def _names_in(folder: Location) -> set[str]:

@@ -1,0 +1,77 @@
+"""Several features files read as one, if their vectors may be compared."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from bert_features import nearest, read_features
+from bert_features.errors import ConfigError, OutputError
+from bert_features.formats import open_writer
+from bert_features.formats.records import Feature, FeatureBatch
+
+WHOLE = Feature("whole", (-1,), "none", 4, "float32", "sequence", "mean")
+FACTS = {
+    "config": {"max_seq_length": 16, "long_text": "truncate", "stride": None, "outputs": []},
+    "checkpoint": {"name": "toy", "sha256": "ab", "bert_config": {"num_hidden_layers": 3}},
+}
+RNG = np.random.default_rng(7)
+
+
+def make(path, count, first=0, *, feature=WHOLE, metadata=FACTS, ids=None):
+    values = RNG.normal(size=(count, 4)).astype(feature.dtype)
+    numbers = np.arange(first, first + count) if ids is None else np.array(ids, object)
+    batch = FeatureBatch(numbers, {feature.name: values})
+    id_type = "int" if ids is None else "str"
+    options = {"features": (feature,), "metadata": metadata, "id_type": id_type}
+    with open_writer(path, format=path.suffix[1:], **options) as writer:
+        writer.write(batch)
+    return values
+
+
+def test_records_come_in_the_order_of_the_files(tmp_path):
+    paths = [tmp_path / name for name in ("a.npz", "b.npz", "c.parquet")]
+    parts = [
+        make(path, n, first) for path, n, first in zip(paths, (3, 2, 4), (0, 3, 5), strict=True)
+    ]
+    values = np.concatenate(parts)
+    with read_features(paths) as joined:
+        assert len(joined) == 9
+        assert joined.ids.tolist() == list(range(9))
+        for i in (0, 2, 3, 8, -1):
+            np.testing.assert_array_equal(joined[i].features["whole"], values[i])
+        np.testing.assert_array_equal(joined.by_id(4).features["whole"], values[4])
+        np.testing.assert_array_equal(joined.ragged("whole")[0], values)
+        np.testing.assert_array_equal(joined[2:6].ragged("whole")[0], values[2:6])
+        assert [record.unique_id for record in joined[2:6]] == [2, 3, 4, 5]
+        assert joined.verify() == ()
+        assert len(joined.to_pandas()) == len(joined.to_arrow()) == 9
+        assert [count for count, _ in joined.texts()] == [3, 2, 4]
+        again = pickle.loads(pickle.dumps(joined))
+        np.testing.assert_array_equal(again.ragged("whole")[0], values)
+        assert "in 3 shards" in repr(joined)
+        best = nearest(joined, values[7].astype(float), top=1)
+        assert [found.unique_id for found in best] == [7]
+        with pytest.raises(ConfigError, match="index='faiss' needs a file or folder"):
+            nearest(joined, values[7].astype(float), index="faiss")
+    one = read_features(paths[:1])
+    assert len(one) == 3
+
+
+def test_files_of_two_passports_are_refused(tmp_path):
+    make(tmp_path / "a.npz", 3)
+    other = FACTS | {"checkpoint": FACTS["checkpoint"] | {"sha256": "cd"}}
+    prompt = FACTS | {"prompt": "query: "}
+    half = Feature("whole", (-1,), "none", 4, "float16", "sequence", "mean")
+    for name, options, problem in [
+        ("b.npz", {"metadata": other}, "whole: not comparable: checkpoint 'ab' and 'cd'"),
+        ("c.npz", {"metadata": prompt}, "whole: not comparable: prompt None and 'query: '"),
+        ("d.npz", {"feature": half}, "a feature has dtype float16, and in the first dtype float32"),
+        ("e.npz", {"ids": ["x", "y"]}, "ids are int and str; extract one of them again"),
+        ("f.npz", {"metadata": {}}, "f.npz does not record how its features were made"),
+    ]:
+        make(tmp_path / name, 2, **options)
+        with pytest.raises(OutputError, match=problem):
+            read_features([tmp_path / "a.npz", tmp_path / name])
+    with pytest.raises(OutputError, match="the list of features files is empty; pass at least one"):
+        read_features([])
