@@ -82,7 +82,7 @@ EXCEPTIONS = {
     "its modules are \0": "a part of another message",
     "it has a query_expansion": "a part of another message",
     "there is neither \0inner": "a part of another message",
-    "\0weights.path\1 has no \0_PROJECTION": "a part of another message",
+    "\0weights.path\1 has no \0PROJECTION": "a part of another message",
     "multi-vectors are unavailable": "the reason follows",
     " ({dedupe} and {cache} turn on": "a part of another message",
     "{format:'": "a part of another message",

@@ -40,7 +40,8 @@ METADATA = "artifact.metadata"
 QUERY, DOCUMENT = "query", "document"
 # Names of prompts for documents; the first that a folder has counts.
 _DOCUMENT_NAMES = (DOCUMENT, "passage", "corpus")
-_PROJECTION = "linear.weight"
+# The weights of a token's vector among those of the encoder, in the form of this name.
+PROJECTION, STANFORD = "linear.weight", "Stanford"
 _CLASSIC_LENGTH = 32  # of queries, where a folder has none
 _MASK = "MultiVectorMask"
 _KINDS = ("Transformer", "Dense", _MASK, "Normalize")
@@ -160,12 +161,12 @@ def read_multi_vector(folder: Path, weights: WeightFiles) -> MultiVectorSettings
     """
     main = folder / MAIN_CONFIG
     if (folder / MODULES).is_file():
-        modules = [
-            (_kind(kind), path)
-            for kind, path in read_modules(read_json(folder / MODULES), folder / MODULES)
-        ]
+        listed = read_modules(read_json(folder / MODULES), folder / MODULES)
+        modules = [(_kind(kind), path) for kind, path in listed]
         values = read_json_object(main) if main.is_file() else {}
-        is_pylate = values.get("model_type") == "ColBERT"
+        # PyLate takes a missing one for its own.
+        own = "ColBERT" if any(kind.startswith("pylate.") for kind, _ in listed) else None
+        is_pylate = (values.get("model_type") or own) == "ColBERT"
         is_ours = values.get("model_type") == "MultiVectorEncoder" or _MASK in dict(modules)
         if not is_pylate and not is_ours:
             return None
@@ -176,7 +177,7 @@ def read_multi_vector(folder: Path, weights: WeightFiles) -> MultiVectorSettings
         stated = None if config is None else read_json_object(config).get("architectures")
         if not isinstance(stated, list) or "HF_ColBERT" not in stated:
             return None
-        form = "Stanford"
+        form = STANFORD
         read = functools.partial(_read_stanford, folder, weights)
     try:
         return read()
@@ -276,12 +277,11 @@ def _lengths(folder: Path, main: Mapping[str, Any]) -> tuple[int | None, int | N
     values = {n: main[n] for n in ("query_length", "document_length") if main.get(n) is not None}
     if "query_expansion" in main:
         values["query_expansion"] = main["query_expansion"]
-    elif _PYLATE & main.keys():
+    elif _PYLATE & main.keys() and main.get("do_query_expansion") is not False:
         length = values.pop("query_length", _CLASSIC_LENGTH)
         attends = main.get("attend_to_expansion_tokens", main.get("attend_to_mask_tokens"))
-        if main.get("do_query_expansion") is not False:
-            made = {"strategy": "fixed", "attend": bool(attends), "length": length}
-            values["query_expansion"] = made
+        made = {"strategy": "fixed", "attend": bool(attends), "length": length}
+        values["query_expansion"] = made
     values |= stated
     query, document = (
         None if values.get(name) is None else count_of(path, values, name, "tokens")
@@ -323,9 +323,9 @@ def _read_stanford(folder: Path, weights: WeightFiles) -> MultiVectorSettings:
     for key, allowed in _FOLLOWED_OF_STANFORD.items():
         if values.get(key, allowed[0]) not in allowed:
             raise wrong_value(path, key, values[key], ", ".join(map(repr, allowed)))
-    shape = weights.reader.shapes().get(_PROJECTION, ())
+    shape = weights.reader.shapes().get(PROJECTION, ())
     if len(shape) != 2:
-        raise CheckpointError(f"{weights.path} has no {_PROJECTION} of two dimensions")
+        raise CheckpointError(f"{weights.path} has no {PROJECTION} of two dimensions")
     projection = DenseModule("", shape[1], shape[0], "linear", has_bias=False)
     query, document = (
         None if values.get(key) is None else count_of(path, values, key, "tokens")
@@ -343,7 +343,7 @@ def _read_stanford(folder: Path, weights: WeightFiles) -> MultiVectorSettings:
     fill = Fill(query or _CLASSIC_LENGTH, None, attended)
     most = read_transformer(folder)[0]
     return MultiVectorSettings(
-        "Stanford",
+        STANFORD,
         query=Side(texts[QUERY], fill.length, (), fill),
         document=Side(texts[DOCUMENT], document or most, tuple(string.punctuation) * skips),
         prompts=texts,

@@ -8,6 +8,7 @@ import numpy as np
 from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
+from bert_features.checkpoints.multi_vector import PROJECTION, STANFORD
 from bert_features.checkpoints.weight_readers import damage_is_an_error, read_floats, some
 from bert_features.errors import CheckpointError
 
@@ -114,7 +115,10 @@ def check_weights(checkpoint: Checkpoint, *, pooler: bool = False, head: bool = 
 def _log_what_is_left_out(
     checkpoint: Checkpoint, names: StoredNames, head: Collection[str]
 ) -> None:
-    heads = [name for name in names.heads if name not in head]
+    late = checkpoint.multi_vector
+    is_late = late is not None and late.form == STANFORD
+    used = {*head, PROJECTION} if is_late else head
+    heads = [name for name in names.heads if name not in used]
     if heads:
         logger.info("%s: ignoring the heads %s", checkpoint.name, some(heads))
     if trained_poolers(names.weights.values(), checkpoint.kind):

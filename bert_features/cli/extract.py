@@ -33,6 +33,7 @@ logger = logging.getLogger("bert_features")
 @command(
     "extract texts.txt -o features.parquet",
     "extract texts.csv -o vectors.npz --layers=-1 --level sequence --long-text window",
+    "extract documents.txt -o chunks.parquet --layers=-1 --level span --spans 128/16",
     "extract 'data/*.txt' --output features/",
     "extract 'data/*.txt' --output features/ --ray local",
 )

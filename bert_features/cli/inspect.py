@@ -79,10 +79,22 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
         "parameters": parameter_count(config, pooler=pooler),
         "pooler": pooler,
         "masked_lm_head": has_head(checkpoint),
+        "sparse": _sparse(checkpoint),
         "multi_vector": None if late is None else late.describe(),
         "config": config.model_dump(mode="json"),
         "signature": _signature(checkpoint),
     }
+
+
+def _sparse(checkpoint: "Checkpoint") -> dict[str, Any] | None:
+    """How the checkpoint's files make sparse vectors; None if they do not say."""
+    settings = checkpoint.sentence_transformers
+    if settings is None or (settings.sparse is None and settings.sparse_problem is None):
+        return None
+    if settings.sparse is None:
+        return {"unsupported": settings.sparse_problem}
+    queries = "a model" if settings.sparse.table is None else "a table of weights"
+    return {"pooling": settings.sparse.pooling, "top_k": settings.sparse.top_k, "queries": queries}
 
 
 def _tokenizer(checkpoint: "Checkpoint") -> dict[str, Any]:
@@ -128,6 +140,7 @@ def _described(facts: dict[str, Any]) -> dict[str, Any]:
         "parameters": f"{facts['parameters']:,}",
         "pooler": "yes" if facts["pooler"] else "no",
         "masked-LM head": "yes" if facts["masked_lm_head"] else "no",
+        **{f"sparse {name}": v or "all" for name, v in (facts["sparse"] or {}).items()},
         **{f"multi-vector {name}": _side(v) for name, v in (facts["multi_vector"] or {}).items()},
         **facts["config"],
         "unknown config keys": ", ".join(facts["unknown_config_keys"]) or "none",

@@ -25,6 +25,7 @@ from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import check_spans, choose_output, collect, progress_bar
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.pickled import PickledBySettings
+from bert_features.extraction.prompts import QueryPrompt
 from bert_features.extraction.similarity import EncodesForSearch
 from bert_features.formats.passport import CANARIES
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
@@ -388,7 +389,9 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         small = functools.partial(quantize, features=outputs)
         yield from map(small, regroup(finished(), self.pieces))  # it keeps no batch
         if warn:
-            losses.warn_without_summary(totals, self.config, self.checkpoint)
+            sides = self.preparation.sides
+            length = sides.query.length if sides and isinstance(prompt, QueryPrompt) else None
+            losses.warn_without_summary(totals, self.config, self.checkpoint, length)
 
     def features(self) -> tuple[Feature, ...]:
         """The features of each example, as an output file describes them."""

@@ -29,8 +29,8 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
     if counts.unknown_share > MAX_UNKNOWN_SHARE:
         rules = describe_vocabulary(checkpoint).get("rules")
         logger.warning(
-            "%s of %s tokens (%.1f%%) are [UNK]: the vocabulary %s lacks their characters%s; take "
-            "a checkpoint of the language of these texts, or a multilingual one",
+            "%s of %s tokens (%.1f%%) are [UNK]: the vocabulary %s lacks their words or characters"
+            "%s; take a checkpoint of the language of these texts, or a multilingual one",
             f"{counts.tokens_unknown:,}",
             f"{counts.tokens_kept:,}",
             100 * counts.unknown_share,
@@ -64,10 +64,23 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
         )
 
 
-def warn_without_summary(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
-    """As `warn`; also logs what truncation cut off, which the summary of a run says otherwise."""
+def warn_without_summary(
+    counts: Counts, config: ExtractConfig, checkpoint: Checkpoint, query_length: int | None = None
+) -> None:
+    """As `warn`; also logs what truncation cut off, which the summary of a run says otherwise.
+
+    For queries of late interaction `query_length` is the tokens of the longest.
+    """
     warn(counts, config, checkpoint)
     if not counts.truncated_examples:
+        return
+    if query_length is not None:
+        logger.warning(
+            "%d of %d queries did not fit the %d tokens that the files of %s allow a query, and "
+            "lost %d tokens; ask in fewer words",
+            *(counts.truncated_examples, counts.examples, query_length, checkpoint.name),
+            counts.tokens_lost,
+        )
         return
     cures = find_cures(config, checkpoint)
     keywords = " or ".join(as_keyword(*cure) for cure in cures.items())

@@ -138,8 +138,8 @@ def vectors_of_ids(
     chosen = choose_feature(file, feature)
     if not chosen.is_sequence:
         raise ConfigError(
-            f"an id names a text, but {chosen.name} has a vector for each {chosen.level}; pass a "
-            "query text"
+            f"an id names a text, but {chosen.name} has no single vector for a text; its level is "
+            f"'{chosen.level}': pass a query text"
         )
     places = {str(unique_id): place for place, unique_id in enumerate(file.ids.tolist())}
     for wanted in map(str, ids):

@@ -77,6 +77,7 @@ def test_the_settings_of_a_folder_are_read_and_shown(tmp_path, name):
 # What a PyLate folder may leave out or say, and the expansion and the skip list that follow.
 PYLATE = [
     ({"do_query_expansion": False}, None, 2),
+    ({"model_type": None}, (10, None, False), 2),
     ({"attend_to_expansion_tokens": True, "query_length": None}, (32, None, True), 2),
     ({"query_expansion": None}, None, 2),
     ({"skiplist_words": None}, (10, None, False), len(string.punctuation)),
@@ -89,6 +90,8 @@ def test_what_pylate_leaves_out_has_its_defaults(tmp_path, changes, fill, skippe
     settings = find_checkpoint(folder).multi_vector
     found = settings.query.fill
     assert (found and (found.length, found.token, found.attended)) == fill
+    # Without expansion queries are cut as long as with it.
+    assert settings.query.length == (32 if "query_length" in changes else 10)
     assert len(settings.document.skip_words) == skipped
 
 

@@ -9,7 +9,7 @@ from bert_features import export_savedmodel
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.formats import open_writer
 from bert_features.formats.records import Feature, FeatureBatch
-from tests import families
+from tests import families, sparse_encoder
 from tests.cli.command_line import run
 from tests.toy import TOY, random_weights
 
@@ -48,6 +48,7 @@ def test_json(toy, toy_of_unknown_casing):
         "parameters": sum(weight.size for weight in random_weights(TOY).values()),
         "pooler": True,
         "masked_lm_head": False,
+        "sparse": None,
         "multi_vector": None,
         "config": config,
         "signature": None,
@@ -67,6 +68,21 @@ def test_features_are_no_checkpoint(tmp_path):
     result = run("inspect", path)
     assert result.exit_code == 1
     assert "f.parquet is no checkpoint; it holds the features of a run, which" in result.stderr
+
+
+def test_how_sparse_vectors_are_made(tmp_path):
+    folder = sparse_encoder.write("splade", tmp_path / "splade")
+    facts = json.loads(run("inspect", folder, "--json").stdout)
+    assert facts["sparse"] == {"pooling": "max", "top_k": None, "queries": "a model"}
+    lines = [" ".join(line.split()) for line in run("inspect", folder).stdout.splitlines()]
+    assert {"sparse pooling max", "sparse top_k all", "sparse queries a model"} <= {*lines}
+    folder = sparse_encoder.write("inference_free", tmp_path / "idf")
+    facts = json.loads(run("inspect", folder, "--json").stdout)
+    assert facts["sparse"]["queries"] == "a table of weights"
+    config = folder / "document_1_SpladePooling" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"pooling_strategy": "mean"}))
+    facts = json.loads(run("inspect", folder, "--json").stdout)
+    assert "pooling_strategy is 'mean'" in facts["sparse"]["unsupported"]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
 """
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from bert_features import read_features
@@ -342,6 +344,23 @@ def test_recipe_20_a_tagger_on_one_layer(entities, recipe, oracle):
     first = recipe["words"].iloc[0]
     assert (first.words, first.word_labels) == ("Washington", "B-PER")
     close(first.layer_output_1, oracle("Washington crossed the river in winter .")[3][1])
+
+
+def test_recipe_21_small_checkpoints_to_try(recipe, oracle):
+    assert recipe["found"].unique_id == 1
+    projection = recipe["projection"]["linear.weight"].astype(np.float64)
+    np.testing.assert_allclose(projection @ projection.T, np.eye(128), atol=1e-6)
+    # A query vector of the first folder: the maximum over tokens of log(1 + relu(logit)).
+    table = load_file(Path("splade/model.safetensors"))["bert.embeddings.word_embeddings.weight"]
+    states = oracle(recipe["lines"][1])[6].astype(np.float64)
+    hidden = states * (1 + np.vectorize(math.erf)(states / math.sqrt(2))) / 2
+    hidden = hidden - hidden.mean(1, keepdims=True)
+    hidden /= np.sqrt((hidden**2).mean(1, keepdims=True) + 1e-12)
+    weights = np.log1p(np.maximum(hidden @ table.T.astype(np.float64), 0)).max(0)
+    record = read_features("sparse.parquet")[1]
+    ids = record.units["term"]["term_ids"]
+    assert len(ids) == 256
+    np.testing.assert_allclose(record.features["sparse"][:, 0], weights[ids], rtol=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -214,3 +214,16 @@ def test_copies_keep_the_projection(tmp_path):
         np.testing.assert_array_equal(read_dense(copy, copy.dense)[name], values)
     with pytest.raises(ConfigError, match="'multi_vector', which an export cannot have"):
         export_savedmodel(tmp_path / "export", checkpoint=own, outputs=[KIND])
+
+
+def test_a_query_that_is_cut_is_said_with_its_own_length(tmp_path, caplog):
+    """The limit of queries is in the checkpoint's files, and no setting changes it."""
+    caplog.set_level("INFO", "bert_features")
+    folder = write("stanford", tmp_path / "in")
+    extractor = FeatureExtractor.from_checkpoint(folder, **KIND)
+    assert "ignoring the heads" not in caplog.text  # the projection is used
+    extractor.encode_query(["a " * 30, "a"])
+    assert (
+        f"1 of 2 queries did not fit the 12 tokens that the files of {folder} allow a query, and "
+        "lost 21 tokens; ask in fewer words" in caplog.text
+    )
