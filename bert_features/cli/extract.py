@@ -156,7 +156,11 @@ def extract(
             raise KeyboardInterrupt(left) from None
         state.finish(summary.counts)
     tokens = summary.counts.tokens - summary.before.tokens
-    facts = RunFacts(settings, inputs, output, state.monitor, tokens, on_ray=ray is not None)
+    facts = RunFacts(
+        *(settings, inputs, output, state.monitor, tokens),
+        on_ray=ray is not None,
+        pad_waste=summary.counts.pad_waste,
+    )
     _report(summary, facts)
 
 

@@ -15,6 +15,7 @@ from bert_features.readers.decompression import SUFFIXES
 
 # A smaller run says little: starting up and the first batches take most of it.
 _MIN_SECONDS, _MIN_TOKENS = 5.0, 1000
+_MUCH_PADDING = 0.4  # of the computed tokens
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class RunFacts:
     monitor: RunMonitor
     tokens: int
     on_ray: bool = False
+    pad_waste: float = 0.0
 
     @property
     def is_text(self) -> bool:
@@ -84,7 +86,7 @@ def _for_host(facts: RunFacts) -> list[str]:
 def _for_device(facts: RunFacts) -> list[str]:
     device, precision = facts.monitor.device, facts.monitor.precision
     faster = "a GPU or a TPU" if device == "cpu" else f"more or faster {device.upper()}s"
-    changes = [f"use {faster}"]
+    changes = [*_less_padding(facts), f"use {faster}"]
     if precision == "float32" and device != "cpu":  # the flags of a CPU do not show its speed
         changes.append("try --precision bfloat16")
     outputs = facts.settings.output_configs()
@@ -93,6 +95,19 @@ def _for_device(facts: RunFacts) -> list[str]:
     if layers - {0, "embeddings"}:
         changes.append("take lower --layers (blocks above the highest are not computed)")
     return [*changes, "take a smaller --checkpoint"]
+
+
+def _less_padding(facts: RunFacts) -> list[str]:
+    """Settings by which less padding is computed: each length ends with a batch of masked rows."""
+    if facts.pad_waste < _MUCH_PADDING:
+        return []
+    settings, waste = facts.settings, f"{facts.pad_waste:.0%} of what was computed is padding"
+    if settings.packing is False:
+        return [f"leave --no-packing out ({waste})"]
+    if settings.batch_tokens is not None or settings.batch_size is not None:
+        name = "--batch-tokens" if settings.batch_size is None else "--batch-size"
+        return [f"pass a smaller {name} ({waste})"]
+    return []
 
 
 def _for_assembly(facts: RunFacts) -> list[str]:

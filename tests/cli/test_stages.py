@@ -43,12 +43,14 @@ def facts_of(
     on_ray=False,
     processes=1,
     tokens=1000,
+    pad_waste=0.39,
     **run,
 ):
     monitor = RunMonitor(**{"device": "cpu", "precision": "float32", **run})
     for process in range(processes):
         monitor.note(process, StageTimes())
-    return RunFacts(ExtractConfig.of(dict(settings)), inputs, output, monitor, tokens, on_ray)
+    config = ExtractConfig.of(dict(settings))
+    return RunFacts(config, inputs, output, monitor, tokens, on_ray, pad_waste)
 
 
 def advice(stage, **run):
@@ -82,6 +84,28 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
             {"device": "tpu", "precision": "bfloat16"},
             "use more or faster TPUs, take lower --layers (blocks above the highest are not "
             "computed), or take a smaller --checkpoint",
+        ),
+        *(
+            (
+                "device",
+                {"settings": {"layers": ["embeddings"], **settings}, "pad_waste": 0.85},
+                f"{change}use a GPU or a TPU, or take a smaller --checkpoint",
+            )
+            for settings, change in (
+                (
+                    {"packing": False, "batch_tokens": 9999},
+                    "leave --no-packing out (85% of what was computed is padding), ",
+                ),
+                (
+                    {"batch_tokens": 9999},
+                    "pass a smaller --batch-tokens (85% of what was computed is padding), ",
+                ),
+                (
+                    {"batch_size": 99},
+                    "pass a smaller --batch-size (85% of what was computed is padding), ",
+                ),
+                ({}, ""),
+            )
         ),
         ("assemble", {"settings": VECTORS}, FOLDER),
         (
