@@ -38,10 +38,14 @@ def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def describe_modules(outputs: Sequence[OutputSpec]) -> dict[str, Any]:
-    """The `modules` of each output that has some: what is done to its pooled vectors."""
+    """The `modules` and `terms` of the outputs that have some.
+
+    Modules are what is done to pooled vectors; terms the most of a text, and the least weight.
+    """
     found = {
         output.name: [asdict(m) if isinstance(m, DenseModule) else m for m in output.modules]
         for output in outputs
         if output.modules
     }
-    return {"modules": found}
+    terms = {o.name: [o.max_units, o.min_weight] for o in outputs if o.max_units}
+    return {"modules": found, "terms": terms}

@@ -10,7 +10,7 @@ from bert_features.cli.command import command
 
 _SIDE = (
     "Features file or folder, address of a service (http://...), export, TOML file of settings, or "
-    "checkpoint; a checkpoint is compared by the settings of the other side."
+    "checkpoint. A checkpoint takes the settings of a features file or TOML file on the other side."
 )
 
 
@@ -23,7 +23,8 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=_SIDE)],
     b: Annotated[str, typer.Argument(metavar="B", help="The other side, as A.")],
     feature: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compare this feature alone.")
+        str | None,
+        typer.Option(metavar="NAME", help="Compare this feature alone; NAME=NAME for two names."),
     ] = None,
     token: Annotated[
         str | None,
@@ -43,6 +44,7 @@ def compare(
         print(json.dumps({"a": a, "b": b, "features": [asdict(each) for each in found]}, indent=2))
     else:
         for each in found:
-            print(each if len(found) == 1 else f"{each.feature}: {each}")
+            names = each.feature + f" = {each.other}" * (each.other != each.feature)
+            print(each if len(found) == 1 and each.other == each.feature else f"{names}: {each}")
     if not all(each.may_be_compared for each in found):
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ from bert_features.corpus.inputs import (
 from bert_features.corpus.plan import add_defaults, cut_input
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path
-from bert_features.formats.manifest import Manifest, ShardEntry
+from bert_features.formats.manifest import EARLIER, Manifest, ShardEntry
 from bert_features.formats.passport import CANARIES, find_differences
 
 logger = logging.getLogger("bert_features")
@@ -48,21 +48,24 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
 def with_new_numbers(begun: Manifest, versions: dict[str, Any]) -> Manifest:
     """The manifest of a run that goes on with these versions, and with canaries of its own.
 
-    What it had goes to `earlier` in its run, with the number of the shards that were finished.
+    What it had goes to `earlier` in its run.
     """
     old = {name: begun.run[name] for name in ("versions", CANARIES) if name in begun.run}
-    entry = {**old, "finished_shards": sum(1 for _ in begun.finished_shards())}
     kept = {name: value for name, value in begun.run.items() if name not in old}
-    earlier = [*begun.run.get("earlier", []), entry]
-    return replace(begun, run=kept | {"versions": versions, "earlier": earlier})
+    return replace(
+        begun, run=kept | {"versions": versions, EARLIER: [*begun.run.get(EARLIER, []), old]}
+    )
 
 
-def record_new_numbers(manifest: Manifest, shared: dict[str, Any]) -> Manifest:
-    """Writes such a manifest with the canaries among the shared facts, and gives it."""
+def record_new_numbers(manifest: Manifest, shared: dict[str, Any], finished: int) -> Manifest:
+    """Writes such a manifest with the canaries among the shared facts, and gives it.
+
+    `finished` is the number of shards that are kept as they were.
+    """
     run = manifest.run | shared
-    *before, last = run["earlier"]
-    if all(run[name] == value for name, value in last.items() if name != "finished_shards"):
-        run["earlier"] = before  # nothing was new
+    *before, old = run[EARLIER]
+    is_new = finished > 0 and any(run[name] != value for name, value in old.items())
+    run[EARLIER] = [*before, *([{**old, "finished_shards": finished}] if is_new else [])]
     found = replace(manifest, run=run)
     found.write()
     return found

@@ -205,7 +205,7 @@ class FolderRun:
                 check_same_run(manifest, {"device": ready.device})
                 warn_of_other_processor(manifest, ready.processor)
                 if self._accept_new_numbers:
-                    state.manifest = record_new_numbers(manifest, ready.shared)
+                    state.manifest = record_new_numbers(manifest, ready.shared, len(state.done))
             manifest.begin()
             monitor.begin(self._checkpoint.name, ready.device)
             state.started = time.monotonic()

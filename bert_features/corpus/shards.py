@@ -20,7 +20,8 @@ from bert_features.files.checksums import as_hex, checksum_of_ends, checksum_of_
 from bert_features.formats import FeatureWriter, open_writer, output_targets
 from bert_features.formats.headers import TEXTS_CHECKSUM
 from bert_features.formats.jsonl import StreamWriter
-from bert_features.formats.manifest import FinishedEntry, Manifest
+from bert_features.formats.manifest import EARLIER, FinishedEntry, Manifest
+from bert_features.formats.passport import CANARIES
 from bert_features.machine.hardware import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
@@ -73,8 +74,14 @@ class ShardWriter:
         return cls(job, extractor.sharing(job.manifest.run).calibrated(texts)[0])
 
     def share(self, facts: Mapping[str, Any]) -> None:
-        """Computes all shards that follow with the shared facts of the run."""
-        self._extractor = self._extractor.sharing(facts)
+        """Computes all shards that follow with the shared facts of the run.
+
+        In a run that accepts new numbers each process keeps its own canaries.
+        """
+        run = self._job.manifest.run
+        accepts = EARLIER in run and CANARIES not in run
+        kept = {n: v for n, v in facts.items() if not (accepts and n == CANARIES)}
+        self._extractor = self._extractor.sharing(kept)
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.

@@ -62,7 +62,8 @@ class MakesCanaries:
         if preparation.long_text.policy == "error":  # the same for texts that fit
             preparation.long_text = replace(preparation.long_text, policy="truncate")
         maker.preparation = preparation
-        with_spans = has_spans(self.outputs) and preparation.config.spans is None
+        # Spans of whole texts, whatever the rule: the vector of a span does not depend on it.
+        with_spans = has_spans(self.outputs)
         examples = [_example(i, texts, with_spans) for i, texts in enumerate(_TEXTS)]
         batch: FeatureBatch = maker.compute(examples, Counts(), few=few)
         floats: Sequence[Feature] = as_floats(self.outputs)

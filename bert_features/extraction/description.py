@@ -115,7 +115,8 @@ def fingerprint(preparation: "Preparation") -> str:
     settings = {name: recorded[name] for name in ExtractConfig.names("features")}
     facts["checkpoint"].pop("name")
     facts.pop("packing")  # it excludes a cache
-    facts.pop("modules")  # its outputs have them
+    for name in ("modules", "terms"):  # its outputs have them
+        facts.pop(name)
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
         "settings": _as_cached(settings) | {"outputs": list(map(_as_cached, settings["outputs"]))},

@@ -149,13 +149,17 @@ def read_features(
       OutputError: the format is unknown or not that of the folder's files, or the file is missing,
         damaged or not a features file; or several files are unlike each other.
     """
-    opened = (
-        _open(path, format)
-        if isinstance(path, str | Path)
-        else FeatureFiles([_open(each, format) for each in path])
-    )
+    paths = [path] if isinstance(path, str | Path) else path
+    if not isinstance(paths, Sequence) or not all(isinstance(p, str | Path) for p in paths):
+        raise OutputError(
+            f"path is of type {type(path).__name__}; allowed: the path of a features file or "
+            "folder, or a list of paths"
+        )
+    files = [_open(each, format) for each in paths]
+    opened = files[0] if isinstance(path, str | Path) else FeatureFiles(files)
     if verify and (unchecked := opened.verify()):
-        logger.warning("%s: not checked: %s, which have no checksum", path, " and ".join(unchecked))
+        text = "%s: not checked: %s, which have no checksum"
+        logger.warning(text, opened.path, " and ".join(unchecked))
     return as_floats(opened) if floats else opened
 
 

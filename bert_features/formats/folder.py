@@ -5,6 +5,7 @@ import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from bert_features.errors import OutputError
 from bert_features.files import Location, name_of, open_store, storage_errors
 from bert_features.formats.columns import find_parts
 from bert_features.formats.headers import Header
-from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
+from bert_features.formats.manifest import EARLIER, MANIFEST, FinishedEntry, Manifest, has_manifest
+from bert_features.formats.passport import CANARIES, Passport
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 from bert_features.formats.shard_files import (
@@ -106,6 +108,22 @@ class FeatureFolder(_Parts):
         self._opened: dict[int, FeatureFile] = {}  # the last one used is last
         self._lock = threading.Lock()
         super().__init__(path)  # type: ignore[arg-type]
+
+    @property
+    def passport(self) -> Passport:
+        """See `FeatureFile.passport`.
+
+        The canaries are those of the run. There are none if an earlier release began it, or if its
+        shards have several.
+        """
+        found, run = super().passport, self._manifest.run
+        canaries = {} if run.get(EARLIER) else run.get(CANARIES, {})
+        name = f"{found.name}{' (of shards with other numbers)' * bool(run.get(EARLIER))}"
+        features = {
+            n: replace(feature, canaries=tuple(canaries.get(n, ())))
+            for n, feature in found.features.items()
+        }
+        return Passport(name, features)
 
     @property
     def shards(self) -> tuple[Location, ...]:
@@ -216,7 +234,7 @@ class FeatureFiles(_Parts):
     def __init__(self, files: Sequence[FeatureFile]) -> None:
         if not files:
             raise OutputError("the list of features files is empty; pass at least one")
-        self._files, self.format = files, files[0].format
+        self._files, self.format = files, "+".join(dict.fromkeys(f.format for f in files))
         self.has_token_ids = all(file.has_token_ids for file in files)
         super().__init__(files[0].path)
         self.path = ", ".join(str(file.path) for file in files)
@@ -239,12 +257,16 @@ class FeatureFiles(_Parts):
             if problem := _unlike(first, other):
                 raise OutputError(f"cannot read {first.path} and {other.path} as one: {problem}")
         self._starts = splits_of([len(file) for file in self._files])
-        is_whole = all(file._is_whole for file in self._files)
+        is_whole = all(file._is_whole is not False for file in self._files)  # each says the rest
         count = int(self._starts[-1])
         return Header(first.metadata, first.features, first.id_type, count, is_whole=is_whole)
 
     def _verify(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(each for file in self._files for each in file.verify()))
+
+    @property
+    def _extent(self) -> str:
+        return f" in {len(self._files):,} files"
 
     def _shard(self, number: int) -> FeatureFile:
         return self._files[number]
@@ -255,10 +277,16 @@ class FeatureFiles(_Parts):
 
 def _unlike(first: FeatureFile, other: FeatureFile) -> str:
     """Why two files cannot be read as one; empty if they can."""
+    again = "extract one of them again"
     if first.id_type != other.id_type:
-        return f"ids are {first.id_type} and {other.id_type}; extract one of them again"
-    if first.features != other.features:
-        return _difference(other.features, first.features, "the first")
+        return f"ids are {first.id_type} and {other.id_type}; {again}"
+    for own, its in zip_longest(first.features, other.features):
+        described = [None if f is None else (f.name, f.describe(), f.labelled) for f in (own, its)]
+        if described[0] != described[1]:
+            listed = (", ".join(f.describe() for f in file.features) for file in (first, other))
+            return f"they have {' and '.join(listed)}; {again}"
+        if own.ranges != its.ranges:
+            return f"{own.name} has other int8 ranges; {again}, with the other as its calibration"
     found = first.passport.compare(other.passport)
     return next((f"{each.feature}: {each}" for each in found if not each.may_be_compared), "")
 

@@ -26,6 +26,8 @@ from bert_features.formats.headers import parse_ranges
 MANIFEST = "_manifest.json"
 _MANIFEST_0_1 = "manifest.json"  # of version 0.1.0
 FINISHED = ".finished"
+# The versions and canaries that shards of a run had before others were accepted; in `run`.
+EARLIER = "earlier"
 MANIFEST_VERSION: Final = 1
 _KEPT = "finished shards are kept"
 

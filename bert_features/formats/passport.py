@@ -7,6 +7,7 @@ though no setting did.
 
 import base64
 import json
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from bert_features.config.output_specs import as_floats
 from bert_features.errors import OutputError
 from bert_features.formats.records import Feature, FeatureBatch
 
+logger = logging.getLogger("bert_features")
+
 Verdict: TypeAlias = Literal["equal", "lower precision", "same settings", "not comparable"]
 # By the name of the feature, see `FeaturePassport`.
 Canaries: TypeAlias = Mapping[str, Sequence[str]]
@@ -28,18 +31,13 @@ Canaries: TypeAlias = Mapping[str, Sequence[str]]
 CANARIES = "canaries"  # their key in the metadata
 STEPS = 255  # of int8
 _MOST_VALUES, _LEAST_VALUES = 1024, 16  # of a text: of all features, and of one
-# What float32 differs by on machines that work, by the largest value of a vector if that is above
-# 1; the same of bfloat16, whose vectors also have this cosine.
-_CLOSE, _NEAR, _NEAR_COSINE = 1e-5, 0.05, 0.999
-# The same of outputs that the device rounds: a unit in the last place.
-_ROUNDED = {"float16": 2**-10, "bfloat16": 2**-7}
+# What values differ by, by the largest of a vector if that is above 1: float32 on machines that
+# work; float32 that is rounded in other places, or to float16; bfloat16. And the cosine of vectors.
+_CLOSE, _NEAR, _ROUGH, _ROUGH_COSINE = 1e-5, 1e-3, 0.05, 0.999
 _GOLDEN = (5**0.5 - 1) / 2
 
-# What a vector depends on beside its output and the model: settings, and what others resolve to.
-_SETTINGS = ("max_seq_length", "long_text", "stride")
+# What a vector depends on beside its output and the model: what settings resolve to.
 _RESOLVED = ("vocabulary", "do_lower_case", "prompt", "lower_cased_first", "task")
-# Settings of an output that its feature does not have.
-_OF_OUTPUT = ("top_k", "min_weight")
 _OF_TRAINING = ("attention_probs_dropout_prob", "hidden_dropout_prob", "initializer_range")
 # SHA-256; a message has the first digits.
 _DIGEST = re.compile("'([0-9a-f]{12})[0-9a-f]{52}'")
@@ -65,10 +63,9 @@ class Distance(NamedTuple):
         """Whether they are as close as float32 on two machines."""
         return self.difference <= _CLOSE
 
-    @property
-    def is_near(self) -> bool:
-        """Whether they are as close as bfloat16 and float32."""
-        return self.difference <= _NEAR and self.cosine >= _NEAR_COSINE
+    def is_within(self, most: float) -> bool:
+        """Whether no value differs by more, and the vectors have the same direction."""
+        return self.difference <= most and self.cosine >= _ROUGH_COSINE
 
 
 @dataclass(frozen=True)
@@ -94,14 +91,15 @@ class FeaturePassport:
         config, model = metadata["config"], metadata["checkpoint"]
         count = model["bert_config"]["num_hidden_layers"]
         (floats,) = as_floats([replace(feature, labelled=False)])
-        outputs = {output["name"]: output for output in config["outputs"]}
-        output = outputs.get(feature.name) or outputs.get(None) or config
+        length, policy = config["max_seq_length"], config["long_text"]
         space = {
-            **{name: config[name] for name in _SETTINGS},
+            "max_seq_length": length,
+            # The vectors that `error` lets through are the same.
+            "long_text": "truncate" if policy == "error" else policy,
+            "stride": config["stride"] or (length - 2) // 2 if policy == "window" else None,
             **{n: v for n, v in model["bert_config"].items() if n not in _OF_TRAINING},
             **{name: metadata.get(name) for name in _RESOLVED},
             **{n: v for n, v in floats.to_metadata().items() if n not in ("name", "dtype")},
-            **{name: output.get(name) for name in _OF_OUTPUT},
             # Counted from the last, as a layer has two numbers.
             "layers": [e if isinstance(e, str) or e < 0 else e - count for e in feature.layers],
             "kind": feature.kind,
@@ -109,8 +107,9 @@ class FeaturePassport:
         }
         if feature.unit == "word":
             space["word_split"] = config.get("word_split")
-        if "modules" in metadata:  # files of earlier versions lack them
-            space["modules"] = metadata["modules"].get(feature.name, [])
+        for name in ("modules", "terms"):  # files of earlier versions lack them
+            if name in metadata:
+                space[name] = metadata[name].get(feature.name, [])
         if KINDS[feature.kind].needs == "projection":
             space["sides"] = metadata.get("sides")
         numbers = {name: metadata.get(name) for name in ("precision", "runtime")}
@@ -118,19 +117,24 @@ class FeaturePassport:
         canaries = tuple(metadata.get(CANARIES, {}).get(feature.name, ()))
         return cls(json.loads(json.dumps(space)), numbers, feature.ranges, canaries)
 
-    def values(self) -> np.ndarray:
-        """The canaries, float32 [texts, W]; OutputError if they are damaged."""
+    @property
+    def is_rough(self) -> bool:
+        """Whether a product or the output is in bfloat16."""
+        return "bfloat16" in (self.numbers["precision"], self.numbers["dtype"])
+
+    def values(self, name: str) -> np.ndarray:
+        """The canaries, float32 [texts, W]; OutputError if those of `name` are damaged."""
         try:
             decoded = [base64.b64decode(text, validate=True) for text in self.canaries]
             return np.stack([np.frombuffer(data or b"?", "<f4") for data in decoded])
-        except ValueError as error:  # binascii.Error is one
+        except (ValueError, TypeError) as error:  # binascii.Error is one of the first
             raise OutputError(
-                f"the canaries in the metadata are damaged ({error}); extract again"
+                f"the canaries of {name} are damaged ({error}); extract again"
             ) from error
 
-    def stored(self) -> np.ndarray:
-        """The canaries as the feature's dtype holds them."""
-        dtype, values = self.numbers["dtype"], self.values()
+    def stored(self, name: str) -> np.ndarray:
+        """The canaries as the feature's dtype holds them; errors as `values`."""
+        dtype, values = self.numbers["dtype"], self.values(name)
         if dtype in ("float32", "float16"):
             return np.asarray(values.astype(dtype), np.float32)
         if dtype == "bfloat16":  # rounded to the nearest, ties to even
@@ -150,6 +154,7 @@ class Comparison:
 
     Attributes:
       feature: the name of the first one.
+      other: the name of the second one.
       verdict: `equal` to 1e-5; `lower precision`; `same settings`, where one has no canaries, so
         that no number was compared; or `not comparable`.
       differences: what differs, each as `layers [-1] and [-2]`: of vectors that are not comparable
@@ -158,6 +163,7 @@ class Comparison:
     """
 
     feature: str
+    other: str
     verdict: Verdict
     differences: tuple[str, ...] = ()
     cosine: float | None = None
@@ -204,7 +210,8 @@ class Passport:
         except (KeyError, TypeError, AttributeError) as error:
             raise OutputError(
                 f"{name} does not record how its features were made, so nothing can be compared "
-                "with them; extract them with bert_features"
+                "with them; extract them with bert_features, and keep the .metadata.json of a "
+                "jsonl or tfrecord file beside it"
             ) from error
 
     def to_json(self) -> dict[str, Any]:
@@ -224,47 +231,60 @@ class Passport:
     def compare(self, other: "Passport", feature: str | None = None) -> list[Comparison]:
         """Compares the features that both have, by their names; or one, which is named.
 
-        If they have no name in common, and one has a single feature, it is compared with the
-        feature of the other that is most like it. Raises OutputError if there is nothing to
-        compare.
+        `feature` is one name for both, or `NAME=NAME` for two. Without it, if they have no name in
+        common and one has a single feature, it is compared with the feature of the other that is
+        most like it. Raises OutputError if there is nothing to compare.
         """
-        mine, theirs = (
-            {n: v for n, v in side.features.items() if feature in (None, n)}
-            for side in (self, other)
-        )
-        pairs = [(name, name) for name in mine if name in theirs]
-        if not pairs and min(len(mine), len(theirs)) == 1:
-            pairs = [(a, b) for a in mine for b in theirs]
-            pairs = [min(pairs, key=lambda p: len(_both(mine[p[0]].space, theirs[p[1]].space)))]
+        mine, theirs = self.features, other.features
+        if feature is not None:
+            first, _, second = feature.partition("=")
+            pairs = [(first, second or first)]
+            pairs = [(a, b) for a, b in pairs if a in mine and b in theirs]
+        else:
+            pairs = [(name, name) for name in mine if name in theirs]
+            if not pairs and min(len(mine), len(theirs)) == 1:
+                every = [(a, b) for a in mine for b in theirs]
+                pairs = [min(every, key=lambda p: len(_both(mine[p[0]].space, theirs[p[1]].space)))]
+            left = {*mine, *theirs} - {name for pair in pairs for name in pair}
+            if pairs and left:
+                logger.info("not compared, as one side alone has them: %s", ", ".join(sorted(left)))
         if not pairs:
+            wanted = "no feature of the same name" if feature is None else f"no feature {feature!r}"
             raise OutputError(
-                f"{self.name} and {other.name} have no feature of the same name; they have "
-                f"{', '.join(self.features)} and {', '.join(other.features)}"
+                f"the two have {wanted}; {self.name} has {', '.join(mine)}, and {other.name} has "
+                f"{', '.join(theirs)}: name one of each as NAME=NAME"
             )
-        return [_compare((self.name, a, mine[a]), (other.name, b, theirs[b])) for a, b in pairs]
+        return [
+            Comparison(a, b, *_compare((self.name, mine[a]), (other.name, theirs[b])))
+            for a, b in pairs
+        ]
 
 
 def _compare(
-    a: tuple[str, str, FeaturePassport], b: tuple[str, str, FeaturePassport]
-) -> Comparison:
-    """Compares two features, each with the name of what has it and its own."""
-    (_, name, mine), (_, _, theirs) = a, b
-    without = [whose for whose, _, each in (a, b) if not each.canaries]
-    exact = None if without else distance(mine.values(), theirs.values())
+    a: tuple[str, FeaturePassport], b: tuple[str, FeaturePassport]
+) -> tuple[Verdict, tuple[str, ...], float | None]:
+    """Compares two features, each with the name of what has it."""
+    (_, mine), (_, theirs) = a, b
+    without = [name for name, each in (a, b) if not each.canaries]
+    exact = None if without else distance(*(each.values(name) for name, each in (a, b)))
     if space := _both(mine.space, theirs.space):
         agree = " (their canaries agree)" if exact is not None and exact.is_close else ""
-        named = [text + agree * text.startswith("checkpoint ") for text in space]
-        return Comparison(name, "not comparable", tuple(named))
+        return "not comparable", tuple(d + agree * d.startswith("checkpoint ") for d in space), None
+    numbers = _both(mine.numbers, theirs.numbers)
+    if mine.ranges and theirs.ranges and mine.ranges != theirs.ranges:
+        numbers = (*numbers, "other int8 ranges")
     if exact is None:
         have = "have" if len(without) > 1 else "has"
-        return Comparison(name, "same settings", (f"{' and '.join(without)} {have} no canaries",))
-    numbers = _both(mine.numbers, theirs.numbers)
-    if not exact.is_near:
+        reason = f"{' and '.join(without)} {have} no canaries"
+        return "same settings", (reason, *numbers), None
+    most = _ROUGH if mine.is_rough or theirs.is_rough else _NEAR
+    if not exact.is_within(most):
         reason = f"other numbers by the same settings ({exact})"
-        return Comparison(name, "not comparable", (reason, *numbers), exact.cosine)
-    found = distance(mine.stored(), theirs.stored())
-    verdict: Verdict = "equal" if found.is_close else "lower precision"
-    return Comparison(name, verdict, numbers, found.cosine)
+        return "not comparable", (reason, *numbers), exact.cosine
+    found = distance(*(each.stored(name) for name, each in (a, b)))
+    if found.is_close:
+        return "equal", numbers, found.cosine
+    return "lower precision", numbers if exact.is_close else (*numbers, str(exact)), found.cosine
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> Distance:
@@ -318,9 +338,11 @@ def check_numbers(
         both = [FeaturePassport({}, {}, (), tuple(c.get(feature.name, ()))) for c in (before, now)]
         if not all(passport.canaries for passport in both):
             continue
-        found = distance(*(passport.values() for passport in both))
-        most = _ROUNDED.get(feature.dtype, _CLOSE) if precision == "float32" else _NEAR
-        if found.difference > most or found.cosine < _NEAR_COSINE:
+        found = distance(*(passport.values(feature.name) for passport in both))
+        most = _CLOSE if feature.dtype != "float16" else _NEAR
+        if "bfloat16" in (precision, feature.dtype):
+            most = _ROUGH
+        if not found.is_within(most):
             raise OutputError.naming(
                 "this machine computes other numbers of {name!r} than the run began with, by the "
                 "same settings ({difference}): run bert-features doctor, go on where it began, or "

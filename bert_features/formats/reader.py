@@ -4,7 +4,6 @@ from abc import abstractmethod
 from typing import Any, Self
 
 from bert_features.formats.headers import TEXTS_CHECKSUM
-from bert_features.formats.passport import Passport
 from bert_features.formats.source import RecordSource
 from bert_features.formats.views import FeatureView
 
@@ -57,14 +56,6 @@ class FeatureFile(RecordSource, FeatureView):
                 return unchecked if self._is_whole else (*unchecked, "metadata")
         finally:
             self.close()
-
-    @property
-    def passport(self) -> Passport:
-        """What the vectors depend on, see `bert_features.compare`.
-
-        Raises OutputError if the metadata does not say how they were made.
-        """
-        return Passport.of(str(self.path), self.metadata, self.features)
 
     def texts(self) -> list[tuple[int, str | None]]:
         """Of each part, one after the other: the number of its examples, and their checksum."""

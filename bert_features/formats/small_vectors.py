@@ -15,7 +15,7 @@ import numpy as np
 from bert_features.config import output_specs
 from bert_features.config.features import SMALL_DTYPES, Ranges
 from bert_features.formats.headers import Header
-from bert_features.formats.passport import STEPS
+from bert_features.formats.passport import STEPS, Passport
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 
@@ -106,6 +106,15 @@ class _Restored(FeatureFile):
         self._file, self._stored, self.format = file, _small(file.features), file.format
         self.has_token_ids, self._watched = file.has_token_ids, file._watched
         super().__init__(file.path)
+
+    @property
+    def passport(self) -> Passport:
+        """See `FeatureFile.passport`: of the vectors as they are stored."""
+        return self._file.passport
+
+    def texts(self) -> list[tuple[int, str | None]]:
+        """See `FeatureFile.texts`."""
+        return self._file.texts()
 
     def _check_readable(self) -> None:
         pass  # it is open

@@ -14,6 +14,7 @@ from bert_features.errors import BertFeaturesError, OutputError, first_line
 from bert_features.files import locate
 from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header
+from bert_features.formats.passport import Passport
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 
 _T = TypeVar("_T")
@@ -127,6 +128,11 @@ class RecordSource(ABC):
     def features(self) -> tuple[Feature, ...]:
         """The features of each record, in order."""
         return self._features
+
+    @property
+    def passport(self) -> Passport:
+        """See `views.FeatureView.passport`."""
+        return Passport.of(str(self.path), self.metadata, self.features)
 
     @property
     def _range(self) -> range:

@@ -84,8 +84,8 @@ def _index_path(file: FeatureFile, feature: Feature, similarity: str) -> Path:
     place: Location = file.path  # of a folder it may be an address
     if not isinstance(place, Path):
         raise ConfigError.naming(
-            "{path} is an address, and {index:'faiss'} needs a file or folder of this machine; "
-            "leave {index} out",
+            "{index:'faiss'} needs one file or folder of this machine, and {path} is an address or "
+            "several; leave {index} out",
             path=place,
         )
     path = place / MANIFEST if isinstance(file, FeatureFolder) else place

@@ -21,7 +21,6 @@ from bert_features.extraction.similarity import EncodesByPrompt
 from bert_features.formats import read_features
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
 from bert_features.formats.passport import Passport
-from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
@@ -55,7 +54,8 @@ class Client(EncodesByPrompt):
       timeout: seconds that one request may take; a request that takes longer is an error.
       retries: how often a request is sent again if its connection is lost, or if the service is
         busy; the service says how long to wait.
-      expect: a features file or folder, or a passport, that the vectors will be compared with.
+      expect: a features file or folder that the vectors will be compared with: its path, or what
+        has a `passport`.
 
     Raises:
       ConfigError: an argument is not allowed.
@@ -72,11 +72,15 @@ class Client(EncodesByPrompt):
         token: str | None = None,
         timeout: float = 90.0,
         retries: int = 5,
-        expect: str | Path | FeatureFile | Passport | None = None,
+        expect: Any = None,
     ) -> None:
-        expected = read_features(expect) if isinstance(expect, str | Path) else expect
-        if isinstance(expected, FeatureFile):
-            expected = expected.passport
+        expected: Any = read_features(expect) if isinstance(expect, str | Path) else expect
+        expected = getattr(expected, "passport", expected)
+        if not isinstance(expected, Passport | None):
+            raise ConfigError(
+                f"expect is of type {type(expect).__name__}; allowed: a features file or folder, "
+                "or what has a passport"
+            )
         self._connection = Connection(
             url, token=token, timeout=timeout, retries=retries, connections=IN_FLIGHT
         )

@@ -7,7 +7,7 @@ from typing import Any
 from bert_features.config.config_files import read_config
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.settings import read_toml
-from bert_features.errors import ConfigError, OutputError, first_line
+from bert_features.errors import CheckpointError, ConfigError, OutputError, first_line
 from bert_features.export.checks import PASSPORT
 from bert_features.extraction.canaries import canaries_of_export
 from bert_features.extraction.description import restore_config
@@ -29,11 +29,11 @@ def compare(
     Args:
       a: a features file or folder, the address of a service (http://…), an export, a TOML file of
         settings, or a checkpoint: its path or address. In Python also what has a `passport`: an
-        opened features file, an extractor, a client; or an `ExtractConfig`. A checkpoint is
-        compared by the settings of the other side, which then is a features file, or by the
-        default ones.
+        opened features file, an extractor, a client; or an `ExtractConfig`. A checkpoint takes the
+        settings of the other side if that is a features file or has settings, else the default
+        ones.
       b: the other side.
-      feature: compare this feature alone.
+      feature: compare this feature alone; `NAME=NAME` where it has two names.
       token: the token of a service.
 
     Returns:
@@ -73,13 +73,23 @@ def _passport(side: Any, other: Any) -> Passport:
         return side
     if isinstance(side, str):
         named = {"checkpoint": side, "config_file": None, "vocab_file": None}
-        is_file = isinstance(other, FeatureFile)
-        side = restore_config(other, named) if is_file else ExtractConfig(checkpoint=side)
+        if isinstance(other, FeatureFile):
+            side = restore_config(other, named)
+        else:
+            is_config = isinstance(other, ExtractConfig)
+            own = {n: getattr(other, n) for n in other.model_fields_set} if is_config else {}
+            side = ExtractConfig.of({**own, **named})
     if isinstance(side, ExtractConfig):
         import_tensorflow(side.runtime, side.device)
         from bert_features.extraction.extractor import FeatureExtractor
 
-        return FeatureExtractor(side).passport
+        try:
+            return FeatureExtractor(side).passport
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{side.checkpoint} is neither a features file or folder, nor a service, an export "
+                f"or a file of settings, and no checkpoint that can be used: {error}"
+            ) from error
     found = getattr(side, "passport", None)
     if not isinstance(found, Passport):
         raise ConfigError(

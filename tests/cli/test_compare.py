@@ -41,7 +41,7 @@ def test_json(files):
         assert (found["a"], found["b"]) == (str(one), str(second))
         (feature,) = found["features"]
         assert (feature["feature"], feature["verdict"]) == ("layer_output_0", verdict)
-        assert feature.keys() == {"feature", "verdict", "differences", "cosine"}
+        assert feature.keys() == {"feature", "other", "verdict", "differences", "cosine"}
 
 
 def test_what_cannot_be_compared_is_an_error(files, tmp_path):
@@ -50,7 +50,13 @@ def test_what_cannot_be_compared_is_an_error(files, tmp_path):
     assert done.exit_code == 1
     assert done.stderr.startswith(f"bert-features: cannot read {tmp_path}/absent.npz: No such file")
     done = run("compare", one, other, "--feature", "absent")
-    assert "have no feature of the same name; they have layer_output_0 and" in done.stderr
+    assert f"the two have no feature 'absent'; {one} has layer_output_0, and {other}" in done.stderr
+    done = run("compare", one, other, "--feature", "layer_output_0=layer_output_1")
+    answer = "layer_output_0 = layer_output_1: the same space, equal to 1e-5\n"
+    assert (done.exit_code, done.stdout) == (0, answer)
+    (tmp_path / "nothing").mkdir()
+    done = run("compare", one, tmp_path / "nothing")
+    assert f"{tmp_path}/nothing is neither a features file or folder, nor a serv" in done.stderr
     done = run("compare", one, "http://127.0.0.1:9")
     assert (done.exit_code, done.stdout) == (1, "")
     assert len(done.stderr.splitlines()) == 1

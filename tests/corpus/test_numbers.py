@@ -8,6 +8,9 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.corpus.job import repair
+from bert_features.corpus.resuming import with_new_numbers
+from bert_features.corpus.shards import ShardJob, ShardWriter
+from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import extractor as extractors
 from bert_features.formats.manifest import Manifest
@@ -74,11 +77,28 @@ def test_new_numbers_can_be_accepted_and_are_recorded(config, texts, tmp_path, w
     assert shards_of(out).items() > first.items()
     paths = [Manifest.read(out).path(shard) for shard in range(2)]
     old, new = (read_features(path).passport for path in paths)
-    assert str(old.compare(new)[0]).startswith("the same space, lower precision: cosine at least 0")
+    assert str(old.compare(new)[0]).startswith("not comparable: other numbers by the same settings")
+    # No single canaries stand for such a folder.
+    (found, _) = read_features(out).passport.compare(new)
+    assert "out (of shards with other numbers) has no canaries" in str(found)
     # From then on these are the numbers of the run.
     Manifest.read(out).path(3).unlink()
     assert len(repair(out)) == 1
     assert Manifest.read(out).run == run
+
+
+def test_each_process_keeps_its_own_numbers_once_new_ones_are_accepted(config, texts, tmp_path):
+    """As on Ray with machines of two kinds: the first would refuse the others."""
+    out = tmp_path / "out"
+    extract(config(), texts, f"{out}/")
+    manifest = with_new_numbers(Manifest.read(out), {"keras": "3.1"})
+    writer = ShardWriter.load(ShardJob(config(format="parquet"), manifest))
+    own = writer.ready.shared["canaries"]
+    rows = own["layer_output_0"]
+    writer.share({"canaries": {"layer_output_0": [rows[1], *rows[1:]]}})
+    write_shard(writer, 0, {"canaries": {"layer_output_0": rows[::-1]}}, lambda message: None)
+    found = read_features(Manifest.read(out).path(0)).metadata["canaries"]
+    assert found == json.loads(json.dumps(own))
 
 
 def test_where_nothing_is_new_nothing_is_recorded(config, texts, tmp_path):
@@ -87,6 +107,7 @@ def test_where_nothing_is_new_nothing_is_recorded(config, texts, tmp_path):
     began = Manifest.read(out).run
     extract(config(), texts, f"{out}/", accept_new_numbers=True)
     assert Manifest.read(out).run == began | {"earlier": []}
+    assert len(read_features(out).passport.features["layer_output_0"].canaries) == 8
     extract(config(), texts, f"{tmp_path}/whole/")
     assert shards_of(out) == shards_of(tmp_path / "whole")
 
@@ -98,6 +119,8 @@ def test_a_run_of_an_earlier_release_has_no_canaries(config, texts, tmp_path, wr
     replace(manifest, run={k: v for k, v in manifest.run.items() if k != "canaries"}).write()
     extract(config(), texts, f"{out}/")
     assert len(shards_of(out)) == 4
+    # Only some of its shards have canaries.
+    assert not read_features(out).passport.features["layer_output_0"].canaries
 
 
 @pytest.mark.slow

@@ -62,8 +62,9 @@ def test_canaries_are_the_third_vectors_of_the_texts(toy, settings):
     others = settings | ({} if fits else {"long_text": "truncate"})
     small = {"dtype": "float32"} if "dtype" in settings else {}
     plain = make(toy, **(others | small)) if small or not fits else extractor
+    # Whatever the rule, the span is the whole text.
     spans = [[(0, len(a))] for a, _ in _TEXTS] if settings.get("level") == "span" else None
-    records = plain(EXAMPLES, spans=None if "spans" in settings else spans)
+    records = plain(EXAMPLES, spans=spans)
     for output in extractor.outputs:
         wanted = np.array([third(record.features[output.name], output) for record in records])
         got = canaries(extractor, output.name)
@@ -103,6 +104,19 @@ def test_kinds_with_units_of_their_own(tmp_path):
     assert canaries(likely, name).shape == (8, 4)
 
 
+def test_a_default_is_the_value_that_it_stands_for(tmp_path):
+    """A setting that is written out with the value of the default changes nothing."""
+    folder = sparse_encoder.write("splade", tmp_path / "splade")
+    for kind, top_k in (("sparse", 17), ("masked_lm", 5)):
+        passports = [
+            FeatureExtractor.from_checkpoint(folder, kind=kind, **settings).passport
+            for settings in ({}, {"top_k": top_k}, {"top_k": 3})
+        ]
+        same, other = (passports[0].compare(passport)[0] for passport in passports[1:])
+        assert str(same) == "the same space, equal to 1e-5"
+        assert re.search(r"terms \[\d+, 0\.0\] and \[3, 0\.0\]|width 5 and 3", str(other))
+
+
 def test_some_outputs_have_canaries_of_their_own(toy):
     extractor = make(toy, layers=(-1, -2))
     both = extractor.canaries
@@ -134,7 +148,9 @@ SETTINGS = [
     (WORD, {"word_split": "whitespace"}, "word_split 'bert' and 'whitespace'"),
     ({}, {"max_seq_length": 12}, "max_seq_length 16 and 12"),
     ({}, {"long_text": "tail"}, "long_text 'truncate' and 'tail'"),
-    ({"long_text": "window"}, {"stride": 3}, "stride None and 3"),
+    ({"long_text": "window"}, {"stride": 3}, "stride 7 and 3"),
+    ({"long_text": "window"}, {"stride": 7}, ""),
+    ({}, {"long_text": "error"}, ""),
     ({}, {"prompt": "a "}, "prompt None and 'a '"),
     ({}, {"do_lower_case": False}, "do_lower_case True and False"),
     ({}, {"hidden_act": "gelu_erf"}, "hidden_act 'gelu_tanh' and 'gelu_erf'"),
@@ -312,8 +328,8 @@ def test_a_version_is_named_where_numbers_differ():
         (lambda v: v + 1e-6, "equal"),
         (lambda v: v * (1 + 3e-6), "equal"),
         (lambda v: v + 3e-5 * np.abs(v).max(), "lower precision"),
-        (lambda v: v * 1.01, "lower precision"),
-        (lambda v: v * FAULT, "lower precision"),
+        (lambda v: v * (1 + 9e-4), "lower precision"),
+        (lambda v: v * FAULT, "not comparable"),
         (lambda v: v * 1.1, "not comparable"),
         (lambda v: np.roll(v, 1, axis=1), "not comparable"),
         (lambda v: np.where(np.arange(8)[:, None] == 5, -v, v), "not comparable"),
@@ -329,11 +345,29 @@ def test_numbers_that_changed_without_a_setting(change, verdict):
     else:
         with pytest.raises(OutputError, match=r"numbers of 'some' .*pass accept_new_numbers=True"):
             check_numbers(before, now, [SOME], "float32")
-    if verdict == "not comparable":
+    rough = facts(change(values), precision="bfloat16")
+    found = compare(facts(values), rough)
+    if found.may_be_compared:
+        check_numbers(before, now, [SOME], "bfloat16")
+    else:
         with pytest.raises(OutputError, match="the canaries differ by"):
             check_numbers(before, now, [SOME], "bfloat16")
-    else:
-        check_numbers(before, now, [SOME], "bfloat16")
+
+
+def test_where_no_setting_differs_the_numbers_are_the_reason():
+    values = RNG.normal(size=(8, 40))
+    drift = compare(facts(values), facts(values * (1 + 3e-5)))
+    assert str(drift) == (
+        "the same space, lower precision: cosine at least 0.999999 on the canaries (the canaries "
+        "differ by 3.0e-05, cosine 1.000000)"
+    )
+    codes = [
+        replace(SOME, dtype="int8", ranges=((-least,) * 40, (3.0,) * 40)) for least in (2.0, 3.0)
+    ]
+    found = compare(facts(values), facts(values), *codes)
+    assert found.differences == ("other int8 ranges",)
+    old = compare(facts(), facts(values), codes[0])
+    assert str(old).endswith("number was compared: a has no canaries; dtype 'int8' and 'float32'")
 
 
 def test_a_float16_output_may_differ_in_its_last_place():
@@ -382,13 +416,15 @@ def test_canaries_in_a_dtype_are_those_of_the_files(dtype):
         wanted = restore(quantize(batch, [feature]).features["some"], feature)
     else:
         wanted = values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    np.testing.assert_allclose(passport.stored(), wanted[:, places].astype(np.float32), atol=1e-6)
+    np.testing.assert_allclose(
+        passport.stored("a"), wanted[:, places].astype(np.float32), atol=1e-6
+    )
     found = compare(facts(values[:, places]), facts(values[:, places]), second=feature)
     assert found.verdict == "lower precision"
     assert found.differences == (f"dtype 'float32' and '{dtype}'",)
 
 
-def test_features_are_compared_by_their_names_or_the_most_like():
+def test_features_are_compared_by_their_names_or_the_most_like(caplog):
     last, first = SOME, replace(SOME, layers=(0,))
     a = Passport.of("a", FACTS, [last, replace(first, name="first")])
     assert [c.feature for c in a.compare(a)] == ["some", "first"]
@@ -397,10 +433,19 @@ def test_features_are_compared_by_their_names_or_the_most_like():
     for found in (one.compare(a), a.compare(one)):
         assert [c.verdict for c in found] == ["same settings"]
     two = Passport.of("two", FACTS, [replace(first, name="x"), replace(last, name="y")])
-    with pytest.raises(OutputError, match="a and two have no feature of the same name; they have"):
+    message = "the two have no feature of the same name; a has some, first, and two has x, y: name"
+    with pytest.raises(OutputError, match=message):
         a.compare(two)
-    with pytest.raises(OutputError, match="no feature of the same name"):
+    with pytest.raises(
+        OutputError, match="the two have no feature 'absent'; a has some, first, and"
+    ):
         a.compare(a, "absent")
+    (named,) = a.compare(two, "first=x")
+    assert (named.feature, named.other, named.verdict) == ("first", "x", "same settings")
+    caplog.set_level("INFO", "bert_features")
+    third = Passport.of("three", FACTS, [last, replace(first, name="x")])
+    assert len(a.compare(third)) == 1
+    assert "not compared, as one side alone has them: first, x" in caplog.text
     ids = replace(SOME, dtype="int32", name="ids")
     assert Passport.of("a", FACTS, [ids, last]).features.keys() == {"some"}
 
@@ -423,7 +468,7 @@ def test_a_passport_as_json():
     for wrong in (None, [], {"some": 1}, {"some": {"space": {}}}):
         with pytest.raises(OutputError, match="b has no passport that this release can read; use"):
             Passport.from_json("b", wrong)
-    for rows in ([""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="]):
+    for rows in ([""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="], [7]):
         damaged = facts(canaries={"some": rows})
-        with pytest.raises(OutputError, match="the canaries in the metadata are damaged"):
+        with pytest.raises(OutputError, match=r"the canaries of a are damaged .*; extract again"):
             compare(damaged, facts(values))

@@ -1,8 +1,11 @@
 """Several features files read as one, if their vectors may be compared."""
 
+import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from bert_features import nearest, read_features
@@ -49,10 +52,11 @@ def test_records_come_in_the_order_of_the_files(tmp_path):
         assert [count for count, _ in joined.texts()] == [3, 2, 4]
         again = pickle.loads(pickle.dumps(joined))
         np.testing.assert_array_equal(again.ragged("whole")[0], values)
-        assert "in 3 shards" in repr(joined)
+        assert repr(joined).startswith("<npz+parquet files ")
+        assert "in 3 files of whole" in repr(joined)
         best = nearest(joined, values[7].astype(float), top=1)
         assert [found.unique_id for found in best] == [7]
-        with pytest.raises(ConfigError, match="index='faiss' needs a file or folder"):
+        with pytest.raises(ConfigError, match="index='faiss' needs one file or folder"):
             nearest(joined, values[7].astype(float), index="faiss")
     one = read_features(paths[:1])
     assert len(one) == 3
@@ -66,7 +70,11 @@ def test_files_of_two_passports_are_refused(tmp_path):
     for name, options, problem in [
         ("b.npz", {"metadata": other}, "whole: not comparable: checkpoint 'ab' and 'cd'"),
         ("c.npz", {"metadata": prompt}, "whole: not comparable: prompt None and 'query: '"),
-        ("d.npz", {"feature": half}, "a feature has dtype float16, and in the first dtype float32"),
+        (
+            "d.npz",
+            {"feature": half},
+            r"they have whole float32 \[4\] and whole float16 \[4\]; extr",
+        ),
         ("e.npz", {"ids": ["x", "y"]}, "ids are int and str; extract one of them again"),
         ("f.npz", {"metadata": {}}, "f.npz does not record how its features were made"),
     ]:
@@ -75,3 +83,39 @@ def test_files_of_two_passports_are_refused(tmp_path):
             read_features([tmp_path / "a.npz", tmp_path / name])
     with pytest.raises(OutputError, match="the list of features files is empty; pass at least one"):
         read_features([])
+    for wrong in (None, 3, [3], read_features(tmp_path / "a.npz")):
+        with pytest.raises(OutputError, match=r"path is of type \w+; allowed: the path of a fe"):
+            read_features(wrong)
+
+
+def test_the_same_layer_by_two_numbers_is_read_as_one(tmp_path):
+    make(tmp_path / "a.npz", 3)
+    make(tmp_path / "b.npz", 2, feature=replace(WHOLE, layers=(2,)))
+    assert len(read_features([tmp_path / "a.npz", tmp_path / "b.npz"])) == 5
+
+
+def test_codes_of_other_ranges_are_refused(tmp_path):
+    for name, least in (("a.npz", -1.0), ("b.npz", -1.0), ("c.npz", -2.0)):
+        small = replace(WHOLE, dtype="int8", ranges=((least,) * 4, (1.0,) * 4))
+        make(tmp_path / name, 3, feature=small)
+    paths = [tmp_path / name for name in ("a.npz", "b.npz")]
+    with read_features(paths, floats=True) as joined:
+        assert joined.ragged("whole")[0].dtype == np.float32
+        assert len(joined.texts()) == 2
+        assert joined.passport.features["whole"].numbers["dtype"] == "int8"
+    message = "whole has other int8 ranges; extract one of them again, with the other as its calib"
+    with pytest.raises(OutputError, match=message):
+        read_features([tmp_path / "a.npz", tmp_path / "c.npz"])
+
+
+def test_files_without_a_checksum_of_their_metadata_are_not_damaged(tmp_path, caplog):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path in paths:
+        make(path, 3)
+        table = pq.read_table(path)
+        metadata = json.loads(table.schema.metadata[b"bert_features"])
+        del metadata["metadata_crc32c"]
+        pq.write_table(table.replace_schema_metadata({"bert_features": json.dumps(metadata)}), path)
+    with read_features(paths, verify=True) as joined:
+        assert len(joined) == 6
+    assert "not checked: metadata, which have no checksum" in caplog.text

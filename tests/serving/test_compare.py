@@ -78,7 +78,9 @@ def test_a_checkpoint_takes_the_settings_of_the_other_side(make, toy, tmp_path):
     assert "checkpoint" in (answer := said(one, tmp_path / "uncased_same"))
     assert answer.startswith("not comparable: ")
     assert "(their canaries agree)" in answer
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+    with pytest.raises(
+        CheckpointError, match=r"absent is neither a features file or folder.*: there is no"
+    ):
         compare(one, tmp_path / "absent")
 
 
@@ -96,6 +98,31 @@ def test_settings_and_objects(make, toy, tmp_path):
         compare(make("mean.npz"), 3)
 
 
+def test_a_checkpoint_takes_the_settings_of_a_file_of_settings(toy, tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        f'checkpoint = "{toy}"\ndo_lower_case = true\nlevel = "sequence"\nlayers = [-1]\n'
+    )
+    assert said(file, toy) == EQUAL
+
+
+def test_floats_of_small_vectors_are_no_floats(make):
+    small = make("small.npz", dtype="int8", calibration="4")
+    with read_features(small, floats=True) as floats:
+        assert said(floats, make("mean.npz")).startswith(CLOSER)
+        assert said(floats[:2], small) == EQUAL
+
+
+@pytest.mark.parametrize("rule", ["2", "2/1"])
+def test_chunks_are_searched_and_compared_whatever_their_rule(make, toy, rule):
+    common = {"level": "span", "pooling": "mean"}
+    chunks = make(f"chunks_{rule[0]}{rule[2:]}.npz", spans=rule, **common)
+    (found, *_) = nearest(chunks, "a b")
+    assert found.span is not None
+    assert said(chunks, make("three.npz", spans="3", **common)) == EQUAL
+    assert said(chunks, toy) == EQUAL
+
+
 def test_a_service(url, make, extractor):
     one = make("mean.npz")
     assert said(one, url) == EQUAL
@@ -111,6 +138,14 @@ def test_a_service(url, make, extractor):
         message = rf"the vectors of {url} and of .*first.npz \(features\): not comp.*layers \[-3\]"
         with pytest.raises(ServiceError, match=message):
             Client(url, expect=expected)
+
+
+def test_what_is_expected_of_a_service_has_a_passport(url, make):
+    with Client(url, expect=make("mean.npz")) as client:
+        Client(url, expect=client).close()
+    for wrong in (3, ["mean.npz"]):
+        with pytest.raises(ConfigError, match=r"expect is of type \w+; allowed: a features file"):
+            Client(url, expect=wrong)
 
 
 def test_a_service_of_before(url, make, monkeypatch):
