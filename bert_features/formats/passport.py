@@ -222,8 +222,11 @@ class Passport:
     def from_json(cls, name: str, values: object) -> Self:
         """The reverse of `to_json`; raises OutputError if it is not a passport."""
         try:
-            return cls(name, TypeAdapter(dict[str, FeaturePassport]).validate_python(values))
-        except ValidationError as error:
+            found = TypeAdapter(dict[str, FeaturePassport]).validate_python(values)
+            for feature in found.values():
+                _ = feature.space["width"], feature.numbers["dtype"], feature.numbers["precision"]
+            return cls(name, found)
+        except (ValidationError, KeyError) as error:
             raise OutputError(
                 f"{name} has no passport that this release can read; use the version that wrote it"
             ) from error

@@ -465,7 +465,8 @@ def test_a_passport_as_json():
     passport = Passport.of("a", facts(values), [SOME])
     sent = json.loads(json.dumps(passport.to_json()))
     assert Passport.from_json("a", sent) == passport
-    for wrong in (None, [], {"some": 1}, {"some": {"space": {}}}):
+    empty = {"some": {"space": {}, "numbers": {}}}
+    for wrong in (None, [], {"some": 1}, {"some": {"space": {}}}, empty):
         with pytest.raises(OutputError, match="b has no passport that this release can read; use"):
             Passport.from_json("b", wrong)
     for rows in ([""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="], [7]):
