@@ -175,7 +175,7 @@ def test_json_lines_of_tokens_from_standard_input(features):
         (["--query", "it"], 2, "pass --feature, one of 'text', 'piece'"),
         (["--feature", "piece", "--query", "is it"], 2, "pass --token, a word of the query"),
         (["--feature", "text", "--query-id", "x"], 2, "the id 'x' is not in "),
-        (["--feature", "piece", "--query-id", "a1"], 2, "each token; pass a query text"),
+        (["--feature", "piece", "--query-id", "a1"], 2, "its level is 'token': pass a query text"),
         (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),
         (["--query-id", "a1", "--token", "it"], 2, "of the file; leave --token out"),
         (["--query-id", "a1", "--checkpoint", "no"], 2, "of the file; leave --checkpoint out"),
