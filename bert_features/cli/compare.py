@@ -1,12 +1,14 @@
 """bert-features compare: whether the vectors of two files, services or models may be compared."""
 
 import json
+import os
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from bert_features.cli.command import command
+from bert_features.config.serve_settings import TOKEN
 
 _SIDE = (
     "Features file or folder, address of a service (http://...), export, TOML file of settings, or "
@@ -26,20 +28,17 @@ def compare(
         str | None,
         typer.Option(metavar="NAME", help="Compare this feature alone; NAME=NAME for two names."),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", envvar="BERT_FEATURES_TOKEN", help="Token of a service."),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Says whether the vectors of two files, services or models may be compared.
 
     Compares what the vectors depend on, and the vectors of eight fixed texts that each side has.
-    Prints a line for each feature. The exit status is 1 if one is not comparable.
+    Prints a line for each feature. The exit status is 1 if one is not comparable. The token of a
+    service is in the variable BERT_FEATURES_TOKEN.
     """
     from bert_features.serving.compare import compare as compare_sides
 
-    found = compare_sides(a, b, feature=feature, token=token)
+    found = compare_sides(a, b, feature=feature, token=os.environ.get(TOKEN) or None)
     if as_json:
         print(json.dumps({"a": a, "b": b, "features": [asdict(each) for each in found]}, indent=2))
     else:

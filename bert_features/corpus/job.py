@@ -108,6 +108,11 @@ def extract(
         raise ConfigError.naming(
             "{processes} is {count}; allowed: an integer of at least 1", count=processes
         )
+    if accept_new_numbers and overwrite:
+        raise ConfigError.naming(
+            "{accept_new_numbers} and {overwrite} are both set, and a run that begins again has no "
+            "other numbers; leave one of them out"
+        )
     target = find_target(config, output_path, ledger_path, overwrite=overwrite)
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
     if config.dedupe and config.cache is None and (cluster is not None or is_url(output_path)):

@@ -161,10 +161,8 @@ class FolderRun:
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
         if not self._target.overwrite and self._has_begun():
-            begun, wanted = (
-                Manifest.read(self._folder),
-                describe_run(self._config, self._checkpoint),
-            )
+            begun = Manifest.read(self._folder)
+            wanted = describe_run(self._config, self._checkpoint)
             if self._accept_new_numbers:
                 begun = with_new_numbers(begun, wanted["versions"])
             check_same_run(begun, wanted)

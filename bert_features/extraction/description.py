@@ -56,7 +56,6 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
     checkpoint, runtime = preparation.checkpoint, preparation.runtime.name
     sides = preparation.sides
     versions = find_versions(runtime)
-    versions.pop("jaxlib", None)  # files and caches never named it
     if not preparation.tokenizer.in_graph:
         versions["tokenizers"] = importlib.metadata.version("tokenizers")
     return {
@@ -76,7 +75,11 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
 
 
 def restore_config(file: FeatureFile, named: Mapping[str, str | None]) -> ExtractConfig:
-    """The settings that a features file records, with those that the user names in their place."""
+    """The settings that a features file records, with those that the user names in their place.
+
+    `named` has its `checkpoint`, `config_file` and `vocab_file`, or None for each. Raises
+    OutputError if the file does not record its settings, ConfigError if one is not known here.
+    """
     recorded = file.metadata.get("config")
     if not isinstance(recorded, dict) or "checkpoint" not in file.metadata:
         raise OutputError(
@@ -117,6 +120,7 @@ def fingerprint(preparation: "Preparation") -> str:
     facts.pop("packing")  # it excludes a cache
     for name in ("modules", "terms"):  # its outputs have them
         facts.pop(name)
+    facts["versions"].pop("jaxlib", None)  # caches never named it
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
         "settings": _as_cached(settings) | {"outputs": list(map(_as_cached, settings["outputs"]))},

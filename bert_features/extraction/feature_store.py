@@ -222,7 +222,7 @@ class FeatureStore:
             for (text,) in database.execute("select text from canaries"):
                 try:
                     self._check(json.loads(text))
-                except (OutputError, ValueError) as error:
+                except (OutputError, ValueError, AttributeError, TypeError) as error:
                     raise sqlite3.DatabaseError("this machine computes other numbers") from error
         except BaseException:
             database.close()

@@ -22,7 +22,7 @@ from bert_features.formats.folder import FeatureFiles, FeatureFolder
 from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
-from bert_features.formats.small_vectors import as_floats
+from bert_features.formats.restored import as_floats
 from bert_features.formats.views import FeatureView
 
 logger = logging.getLogger("bert_features")

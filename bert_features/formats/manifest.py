@@ -21,6 +21,7 @@ from bert_features.config.shards import MAX_COUNT
 from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
 from bert_features.formats.headers import parse_ranges
+from bert_features.formats.passport import CANARIES
 
 # Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
 MANIFEST = "_manifest.json"
@@ -151,6 +152,8 @@ class Manifest:
             found = TypeAdapter(cls).validate_json(text)
             for name, rows in dict(found.run.get("ranges", {})).items():
                 parse_ranges(rows, name)
+            _CANARIES.validate_python(found.run.get(CANARIES, {}))
+            _EARLIER.validate_python(found.run.get(EARLIER, []))
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
@@ -239,6 +242,8 @@ def has_manifest(folder: Location) -> bool:
 
 
 _FINISHED = TypeAdapter(FinishedEntry)
+_CANARIES = TypeAdapter(dict[str, list[str]])
+_EARLIER = TypeAdapter(list[dict[str, Any]])
 
 
 def _record(shard: int) -> str:

@@ -17,10 +17,13 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from bert_features.config.features import SMALL_DTYPES
 from bert_features.config.kinds import KINDS
 from bert_features.config.output_specs import as_floats
 from bert_features.errors import OutputError
+from bert_features.formats.columns import value_dtype
 from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.small_vectors import encode, restore
 
 logger = logging.getLogger("bert_features")
 
@@ -29,7 +32,6 @@ Verdict: TypeAlias = Literal["equal", "lower precision", "same settings", "not c
 Canaries: TypeAlias = Mapping[str, Sequence[str]]
 
 CANARIES = "canaries"  # their key in the metadata
-STEPS = 255  # of int8
 _MOST_VALUES, _LEAST_VALUES = 1024, 16  # of a text: of all features, and of one
 # What values differ by, by the largest of a vector if that is above 1: float32 on machines that
 # work; float32 that is rounded in other places, or to float16; bfloat16. And the cosine of vectors.
@@ -135,17 +137,12 @@ class FeaturePassport:
     def stored(self, name: str) -> np.ndarray:
         """The canaries as the feature's dtype holds them; errors as `values`."""
         dtype, values = self.numbers["dtype"], self.values(name)
-        if dtype in ("float32", "float16"):
-            return np.asarray(values.astype(dtype), np.float32)
-        if dtype == "bfloat16":  # rounded to the nearest, ties to even
-            bits = values.view(np.uint32)
-            return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
-        if dtype == "binary":
-            return np.where(values > 0, np.float32(1), np.float32(-1))
+        if dtype not in SMALL_DTYPES:
+            return values.astype(value_dtype(dtype)).astype(np.float32)
         places = _places(self.space["width"], values.shape[1])
-        least, largest = np.array(self.ranges, np.float32)[:, places]
-        step = np.where(largest > least, (largest - least) / STEPS, 1)
-        return np.asarray(least + np.clip(np.rint((values - least) / step), 0, STEPS) * step)
+        ranges = tuple(tuple(np.array(row)[places].tolist()) for row in self.ranges)
+        kept = Feature("canaries", (), "none", len(places), dtype, ranges=ranges)
+        return restore(encode(values, kept), kept)
 
 
 @dataclass(frozen=True)
@@ -287,7 +284,8 @@ def _compare(
     found = distance(*(each.stored(name) for name, each in (a, b)))
     if found.is_close:
         return "equal", numbers, found.cosine
-    return "lower precision", numbers if exact.is_close else (*numbers, str(exact)), found.cosine
+    explained = exact.is_close or any(d.startswith(("precision ", "dtype ")) for d in numbers)
+    return "lower precision", numbers if explained else (*numbers, str(exact)), found.cosine
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> Distance:

@@ -7,19 +7,14 @@ Binary has a 1 for each value above zero, packed into bytes as `numpy.packbits` 
 Shape legend: `N` vectors, `D` width, `E` bytes that hold D bits.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_features.config import output_specs
 from bert_features.config.features import SMALL_DTYPES, Ranges
-from bert_features.formats.headers import Header
-from bert_features.formats.passport import STEPS, Passport
-from bert_features.formats.reader import FeatureFile
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import Feature, FeatureBatch
 
-_LOWEST = -128  # of int8
+STEPS, _LOWEST = 255, -128  # of int8
 
 
 def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:
@@ -38,11 +33,12 @@ def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:
 def quantize(batch: FeatureBatch, features: Sequence[Feature]) -> FeatureBatch:
     """A batch whose small vectors are float32 [N, D], with int8 [N, D] and uint8 [N, E] instead."""
     found = batch.features
-    small = {f.name: _quantized(found[f.name], f) for f in _small(features)}
+    small = {f.name: encode(found[f.name], f) for f in small_ones(features)}
     return batch.with_features(small) if small else batch
 
 
-def _quantized(values: np.ndarray, feature: Feature) -> np.ndarray:
+def encode(values: np.ndarray, feature: Feature) -> np.ndarray:
+    """Vectors float32 [N, D] as a small dtype of a feature: int8 [N, D] or uint8 [N, E]."""
     if feature.dtype == "binary":
         return np.packbits(values > 0, axis=1)
     least, step = _steps(feature)
@@ -90,60 +86,6 @@ def _steps(feature: Feature) -> tuple[np.ndarray, np.ndarray]:
     return least.astype(np.float32), ((largest - least) / STEPS).astype(np.float32)
 
 
-def _small(features: Sequence[Feature]) -> list[Feature]:
+def small_ones(features: Sequence[Feature]) -> list[Feature]:
+    """The features of small vectors."""
     return [feature for feature in features if feature.dtype in SMALL_DTYPES]
-
-
-def as_floats(file: FeatureFile) -> FeatureFile:
-    """The same file, whose small vectors are turned back as they are read."""
-    return _Restored(file) if _small(file.features) else file
-
-
-class _Restored(FeatureFile):
-    """A features file whose small vectors come as float32."""
-
-    def __init__(self, file: FeatureFile) -> None:
-        self._file, self._stored, self.format = file, _small(file.features), file.format
-        self.has_token_ids, self._watched = file.has_token_ids, file._watched
-        super().__init__(file.path)
-
-    @property
-    def passport(self) -> Passport:
-        """See `FeatureFile.passport`: of the vectors as they are stored."""
-        return self._file.passport
-
-    def texts(self) -> list[tuple[int, str | None]]:
-        """See `FeatureFile.texts`."""
-        return self._file.texts()
-
-    def _check_readable(self) -> None:
-        pass  # it is open
-
-    def _read_header(self) -> Header:
-        file, features = self._file, output_specs.as_floats(self._file.features)
-        return Header(file.metadata, features, file.id_type, len(file), file._is_whole)
-
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
-        for batch in self._file._batches(wanted, only):
-            found = batch.features
-            stored = (f for f in self._stored if f.name in found)
-            yield batch.with_features({f.name: restore(found[f.name], f) for f in stored})
-
-    def _record(self, number: int) -> FeatureRecord:
-        record = self._file._record(number)
-        floats = {
-            f.name: restore(np.atleast_2d(values), f).reshape(*values.shape[:-1], f.width)
-            for f in self._stored
-            for values in (record.features[f.name],)
-        }
-        return replace(record, features=record.features | floats)
-
-    def _verify(self) -> tuple[str, ...]:
-        return self._file._verify()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return as_floats, (self._file,)

@@ -34,7 +34,7 @@ def compare(
         ones.
       b: the other side.
       feature: compare this feature alone; `NAME=NAME` where it has two names.
-      token: the token of a service.
+      token: the token of a service, if one of the two is one.
 
     Returns:
       A comparison for each feature that both have.

@@ -153,3 +153,23 @@ def test_every_shard_has_the_canaries_of_the_run(config, texts, tmp_path):
 def test_it_is_for_folders(config, texts, tmp_path):
     with pytest.raises(ConfigError, match=r"accept_new_numbers is for a folder, .* a single file"):
         extract(config(), texts, tmp_path / "out.npz", accept_new_numbers=True)
+
+
+def test_a_run_that_begins_again_has_no_other_numbers(config, texts, tmp_path):
+    options = {"accept_new_numbers": True, "overwrite": True}
+    with pytest.raises(ConfigError, match="accept_new_numbers and overwrite are both set, and a"):
+        extract(config(), texts, f"{tmp_path}/out/", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"canaries": [1]}, {"canaries": {"layer_output_0": 7}}, {"earlier": {}}, {"earlier": [3]}],
+    ids=str,
+)
+def test_damaged_canaries_of_a_manifest_are_one_clear_error(config, texts, tmp_path, facts):
+    extract_until(8, config(), texts, f"{tmp_path}/out/")
+    change_run(tmp_path / "out", **facts)
+    for again in (extract, lambda config, texts, out: repair(out)):
+        with pytest.raises(OutputError, match=r"cannot read .*_manifest\.json: it is damaged"):
+            again(config(), texts, f"{tmp_path}/out/")

@@ -17,10 +17,13 @@ from bert_features import (
 )
 from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.config.serve_settings import TOKEN
 from bert_features.errors import CheckpointError, ConfigError, OutputError, ServiceError
 from bert_features.neighbors import queries
 from bert_features.serving.messages import Info
+from tests.cli.command_line import run
 from tests.serving.conftest import OUTPUTS
+from tests.serving.over_http import over_http
 
 SETTINGS = {"do_lower_case": True, "max_seq_length": 16}
 MEAN = {"level": "sequence", "pooling": "mean", "layers": (-1,)}
@@ -146,6 +149,17 @@ def test_what_is_expected_of_a_service_has_a_passport(url, make):
     for wrong in (3, ["mean.npz"]):
         with pytest.raises(ConfigError, match=r"expect is of type \w+; allowed: a features file"):
             Client(url, expect=wrong)
+
+
+def test_the_token_of_a_service(service_of, make, monkeypatch):
+    one, token = make("mean.npz"), "a-long-secret"
+    with over_http(service_of(token=token)) as url:
+        assert said(one, url, token=token) == EQUAL
+        with pytest.raises(ServiceError, match="token"):
+            compare(one, url)
+        monkeypatch.setenv(TOKEN, token)
+        done = run("compare", one, url)
+        assert (done.exit_code, done.stdout) == (0, f"features = mean: {EQUAL}\n")
 
 
 def test_a_service_of_before(url, make, monkeypatch):
