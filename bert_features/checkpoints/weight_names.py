@@ -218,9 +218,9 @@ def stored_shapes(weight: Weight, config: BertConfig, kind: Kind) -> list[tuple[
 
 
 def to_canonical(weight: Weight, config: BertConfig, kind: Kind, value: np.ndarray) -> np.ndarray:
-    """A stored array, of one of the `stored_shapes`, in its canonical shape."""
+    """A view of a stored array, of one of the `stored_shapes`, in its canonical shape."""
     turned = value.T if kind == "safetensors" and weight.transposed else value
-    return np.ascontiguousarray(turned.reshape(_sizes(weight.shape, config)))
+    return turned.reshape(_sizes(weight.shape, config))
 
 
 def folded(weights_by_name: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

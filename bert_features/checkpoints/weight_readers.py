@@ -7,6 +7,8 @@ and shapes and reads one tensor at a time; `weight_names` knows what the names m
 
 import contextlib
 import functools
+import json
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -294,7 +296,11 @@ class _SafetensorsReader:
         from safetensors import safe_open
 
         self._path = path
-        self._file = safe_open(path, framework="numpy")
+        self._file = safe_open(path, framework="numpy")  # which checks the header
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            self._header, self._start = json.loads(file.read(size)), 8 + size
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         names = sorted(self._file.keys())
@@ -304,7 +310,12 @@ class _SafetensorsReader:
         dtype = self._file.get_slice(name).get_dtype()
         if dtype.startswith(("F8_", "F6_", "F4")):  # no array holds these
             _check_is_float(f"{self._path}: {name}", dtype)
-        return np.asarray(self._file.get_tensor(name))
+        if dtype != "F32":
+            return np.asarray(self._file.get_tensor(name))
+        # A view of the file: safetensors copies, and the encoder holds a copy too.
+        begin, end = self._header[name]["data_offsets"]
+        flat = np.frombuffer(self._data, "<f4", (end - begin) // 4, self._start + begin)
+        return flat.reshape(self._header[name]["shape"])
 
 
 def _open_file(path: Path) -> Reader:

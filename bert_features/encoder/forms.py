@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
@@ -20,7 +21,8 @@ class Forms:
 
     Attributes:
       on_cpu: for a CPU, on TensorFlow.
-      long_rows: attention on a CPU goes head by head, see `attention.by_head`.
+      row_limit: rows of more tokens go head by head through attention on a CPU, see
+        `attention.by_head`; None for no rows.
       narrow: the CPU computes without AVX-512, see `machine.onednn.is_narrow`.
       few_tokens: a batch on a CPU has no more than some dozens of tokens, so that starting oneDNN's
         kernels takes longer than computing.
@@ -32,7 +34,7 @@ class Forms:
     """
 
     on_cpu: bool = False
-    long_rows: bool = False
+    row_limit: int | None = None
     narrow: bool = False
     few_tokens: bool = False
     fixed_weights: bool = False
@@ -51,10 +53,10 @@ def chosen_forms() -> Forms:
 
 
 @contextlib.contextmanager
-def traced_for(device_kind: str, **choices: bool) -> Iterator[None]:
+def traced_for(device_kind: str, **choices: Any) -> Iterator[None]:
     """Chooses the forms of operations while a step is traced for a `tpu`, `gpu` or `cpu`.
 
-    The choices are attributes of `Forms`. `long_rows`, `narrow`, `few_tokens` and `fixed_weights`
+    The choices are attributes of `Forms`. `row_limit`, `narrow`, `few_tokens` and `fixed_weights`
     are for a CPU. `pallas` is for a TPU; only on JAX, and only where the step is divided over the
     devices by `shard_map`, as XLA cannot divide a kernel. `fused` is for a GPU, only on JAX.
     """

@@ -113,7 +113,9 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             fuse_qkv=self.devices.kind != "tpu",
             packed=self.preparation.packing,
         )
-        self._step = self.preparation.runtime.compile(self._model.step, self._model.weights)
+        self._step = self.preparation.runtime.compile(
+            self._model.step, self._model.weights, longest=self.preparation.shapes.buckets[-1]
+        )
         self.pieces = np.array(self.tokenizer.tokens, object)
 
     @classmethod

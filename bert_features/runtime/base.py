@@ -166,13 +166,19 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def compile(
-        self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
+        self,
+        step: Step,
+        weights: Sequence[Any],
+        *,
+        longest: int = 0,
+        shares_weights: bool = False,
     ) -> CompiledStep:
         """Places the weights on the devices and prepares the step.
 
         Args:
           step: the pure device step.
           weights: Keras variables, in the order that the step takes their values.
+          longest: tokens of the longest rows that come; 0 if that is not known.
           shares_weights: whether it is one of many steps of these weights, so that it should not
             copy them, even where that would be faster.
         """

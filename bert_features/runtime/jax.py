@@ -170,7 +170,12 @@ class JaxRuntime(Runtime):
             _keep_compiled_steps()
 
     def compile(
-        self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
+        self,
+        step: Step,
+        weights: Sequence[Any],
+        *,
+        longest: int = 0,
+        shares_weights: bool = False,
     ) -> CompiledStep:
         """Puts the weights on every device, once. Each shape is compiled at its first use.
 

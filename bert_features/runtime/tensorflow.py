@@ -28,10 +28,11 @@ from bert_features.runtime.tensorflow_devices import Devices, resolve_devices
 logger = logging.getLogger("bert_features")
 
 _CPU = "CPU:0"  # without it, TensorFlow computes on a GPU if it sees one
-# Rows longer than this have a graph of their own on a CPU: see `attention.by_head`. Without
+# Rows longer than this go head by head through attention on a CPU: see `attention.by_head`. Without
 # AVX-512 it pays earlier (benchmarks/diary.md).
 _LONG_ROW, _LONG_ROW_IF_NARROW = 256, 96
-# Batches of up to 64 tokens have one too: see `kernels.layer_norm` and `kernels.transpose`.
+# Batches of up to 64 tokens have a graph of their own: see `kernels.layer_norm` and
+# `kernels.transpose`.
 _FEW_TOKENS = 64
 
 
@@ -57,19 +58,24 @@ class TensorFlowRuntime(Runtime):
         self.any_shape = self.devices.kind == "cpu"
 
     def compile(
-        self, step: Step, weights: Sequence[keras.Variable], *, shares_weights: bool = False
+        self,
+        step: Step,
+        weights: Sequence[keras.Variable],
+        *,
+        longest: int = 0,
+        shares_weights: bool = False,
     ) -> CompiledStep:
         """Places the weights and prepares the step.
 
-        On one CPU it is traced once for all shapes, and once more if there are long rows. Elsewhere
-        each shape is compiled at its first use.
+        On one CPU it is traced once for all shapes; where rows are not known to become long, again
+        when the first long one comes. Elsewhere each shape is compiled at its first use.
         """
         logger.info("%s", self.devices.describe())
         if self.devices.kind == "cpu" and (warning := onednn.warning()):
             logger.warning("%s", warning)
         alone_on_cpu = self.devices.kind == "cpu" and self.devices.strategy is None
         if alone_on_cpu:
-            return _StepOnCpu(step, weights, shares_weights=shares_weights)
+            return _StepOnCpu(step, weights, longest=longest, shares_weights=shares_weights)
         return _StepByShape(step, weights, self.devices)
 
     def bfloat16_slowdown(self) -> float:
@@ -86,7 +92,7 @@ class TensorFlowRuntime(Runtime):
         )
 
 
-def _forms_on_cpu(dtype: str) -> dict[str, bool]:
+def _forms_on_cpu(dtype: str) -> dict[str, Any]:
     """The forms of all large batches on this CPU, arguments of `traced_for`."""
     # A TensorFlow built without oneDNN has no operation for fixed weights.
     fixed_weights = onednn.fixes_weights(dtype) and bfloat16_products() == "onednn"
@@ -101,15 +107,22 @@ class _StepOnCpu(CompiledStep):
     """
 
     def __init__(
-        self, step: Step, weights: Sequence[keras.Variable], *, shares_weights: bool
+        self,
+        step: Step,
+        weights: Sequence[keras.Variable],
+        *,
+        longest: int,
+        shares_weights: bool,
     ) -> None:
         self._step = step
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
         self._forms = _forms_on_cpu(weights[0].dtype if weights else "float32")
-        if shares_weights:  # arranged weights are a copy for each trace
+        if shares_weights:  # arranged weights are a copy
             self._forms["fixed_weights"] = False
         self._long_row = _LONG_ROW_IF_NARROW if self._forms["narrow"] else _LONG_ROW
+        # Each graph has its own copy of arranged weights; that for any rows takes longer to trace.
+        self._one_graph = self._forms["fixed_weights"] and longest > self._long_row
         self._traced: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         streams = min(cores(), MAX_STREAMS)
         self._streams = ThreadPoolExecutor(streams, "step")
@@ -117,7 +130,7 @@ class _StepOnCpu(CompiledStep):
         self.in_flight = streams + 1
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
-        future = self._streams.submit(_run_timed, *self._prepare(batch, self._form(batch)))
+        future = self._streams.submit(_run_timed, *self._prepare(batch, self._graph_for(batch)))
         return Started(
             lambda: future.result()[0],
             future.done,
@@ -132,39 +145,44 @@ class _StepOnCpu(CompiledStep):
         not repay the trace.
         """
         few_tokens = max(array.size for array in batch.values()) <= _FEW_TOKENS
-        return _run(*self._prepare(batch, "few_tokens" if few_tokens else self._form(batch)))
+        return _run(*self._prepare(batch, "few tokens" if few_tokens else self._graph_for(batch)))
 
     def _prepare(
-        self, batch: Mapping[str, np.ndarray], form: str
+        self, batch: Mapping[str, np.ndarray], graph: str
     ) -> tuple[Any, dict[str, tf.Tensor]]:
-        """The step traced in a form, and the batch as tensors."""
+        """A graph of the step, traced if it is new, and the batch as tensors."""
         inputs = {name: tf.constant(value) for name, value in batch.items()}
-        if form not in self._traced:
-            self._traced[form] = self._trace(inputs, form)
-        return self._traced[form], inputs
+        if graph not in self._traced:
+            self._traced[graph] = self._trace(inputs, graph)
+        return self._traced[graph], inputs
 
-    def _form(self, batch: Mapping[str, np.ndarray]) -> str:
-        """The form of operations for a batch, an argument of `traced_for`; empty for none."""
+    def _graph_for(self, batch: Mapping[str, np.ndarray]) -> str:
+        """The graph that takes the rows of a batch."""
         length = max((array.shape[1] for array in batch.values() if array.ndim > 1), default=0)
-        return "long_rows" if length > self._long_row else ""
+        return "any rows" if self._one_graph or length > self._long_row else "short rows"
 
-    def _trace(self, batch: Mapping[str, tf.Tensor], form: str) -> Any:
+    def _trace(self, batch: Mapping[str, tf.Tensor], graph: str) -> Any:
         self.traces += 1
-        choices = self._forms | ({form: True} if form else {})
-        if form == "few_tokens":
-            choices["fixed_weights"] = False  # costs memory, and such a batch gains nothing
+        choices = dict(self._forms)
+        if graph == "any rows":
+            choices["row_limit"] = self._long_row
+        elif graph == "few tokens":  # which gain nothing from weights that cost memory
+            choices |= {"few_tokens": True, "fixed_weights": False}
 
         @tf.function(autograph=False)
         def run(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             with tf.device(_CPU), traced_for("cpu", **choices):
                 return self._step([variable.value() for variable in self._variables], batch)
 
-        return run.get_concrete_function(
+        traced = run.get_concrete_function(
             {
                 name: tf.TensorSpec([None] * value.shape.rank, value.dtype)
                 for name, value in batch.items()
             }
         )
+        # The first call rewrites the graph; calls that come meanwhile would do so again.
+        traced({name: value[:1] for name, value in batch.items()})
+        return traced
 
 
 class _StepByShape(CompiledStep):

@@ -192,11 +192,9 @@ class _PausedRuntime(Runtime):
         self.name, self.devices = runtime.name, runtime.devices
         self.process, self.any_shape = runtime.process, runtime.any_shape
 
-    def compile(
-        self, step: Step, weights: Sequence[Any], *, shares_weights: bool = False
-    ) -> CompiledStep:
+    def compile(self, step: Step, weights: Sequence[Any], **choices: Any) -> CompiledStep:
         """See `Runtime`."""
-        self.step = _PausedStep(self._runtime.compile(step, weights))
+        self.step = _PausedStep(self._runtime.compile(step, weights, **choices))
         return self.step
 
     def bfloat16_slowdown(self) -> float:

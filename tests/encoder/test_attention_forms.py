@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features.encoder.attention.banded import Banded, BandedLanes
-from bert_features.encoder.attention.by_head import ByHead
+from bert_features.encoder.attention.by_head import ByHead, ByLength, HeadsFirst
 from bert_features.encoder.attention.choice import choose_form
 from bert_features.encoder.attention.lanes import Lanes, joined_rows, rows_side_by_side
 from bert_features.encoder.attention.plain import Plain, Weighing
@@ -28,8 +28,9 @@ FORMS = {
     "any": ("gpu", {}),
     "cpu": ("cpu", {}),
     "few tokens": ("cpu", {"few_tokens": True}),
-    "head by head": ("cpu", {"long_rows": True}),
-    "narrow": ("cpu", {"long_rows": True, "narrow": True}),
+    "head by head": ("cpu", {"row_limit": 0}),
+    "narrow": ("cpu", {"row_limit": 0, "narrow": True}),
+    "by length": ("cpu", {"row_limit": 6}),
     "lanes": ("tpu", {}),
 }
 # Form -> tokens to either side (None for MPNet, which has biases instead) -> lengths of rows. From
@@ -42,6 +43,7 @@ LENGTHS = {
     "few tokens": {4: (6, 17)},
     "head by head": {4: (6, 17)},
     "narrow": {4: (6,)},
+    "by length": {4: (6, 7, 17), None: (6, 7)},
     "lanes": {4: (1, 5, 6, 16, 17, 24), 40: (128, 129), None: (32, 33, 129)},
 }
 
@@ -117,7 +119,7 @@ def test_every_text_is_as_alone(form, window, length):
     device, choices = FORMS[form]
     encoder = encoder_of(window)
     for kind, make in BATCHES.items():
-        if kind == "cut" and "long_rows" not in choices:
+        if kind == "cut" and "row_limit" not in choices:
             continue
         batch, texts = make(window, length)
         with traced_for(device, **choices):
@@ -126,17 +128,17 @@ def test_every_text_is_as_alone(form, window, length):
 
 
 def test_rows_whose_length_tensorflow_does_not_know():
-    """As a runtime traces them for a CPU: head by head always in blocks along the band."""
+    """As a runtime traces them for a CPU: rows above the limit head by head, in blocks."""
     encoder = encoder_of(4)
     names = ("input_word_ids", "input_mask", "input_type_ids")
     signature = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
 
     @tf.function(input_signature=[signature], autograph=False)
     def run(batch):
-        with traced_for("cpu", long_rows=True):
+        with traced_for("cpu", row_limit=6):
             return EncoderOutputs.from_dict(encoder(batch)).states
 
-    for length in (2, 6, 17, 24):
+    for length in (2, 6, 7, 17, 24):
         batch, texts = padded(4, length)
         assert_states(4, batch, texts, np.stack(run(batch)))
 
@@ -149,13 +151,13 @@ CHOICES = [
     ("gpu", {}, 0, 17, False, False, Plain),
     ("gpu", {}, 4, None, False, False, Plain),
     ("cpu", {}, 4, 17, False, False, (Banded, Plain)),
-    ("cpu", {"long_rows": True}, None, None, False, False, ByHead),
-    ("cpu", {"long_rows": True}, 4, None, False, False, (Banded, ByHead)),
-    ("cpu", {"long_rows": True}, 4, 16, False, False, ByHead),
-    ("cpu", {"long_rows": True}, 4, None, True, False, Weighing),
-    ("cpu", {"long_rows": True}, 4, 17, True, False, (Banded, Weighing)),
-    ("cpu", {"long_rows": True}, 4, 17, True, True, Weighing),
-    ("cpu", {"long_rows": True}, 4, 17, False, True, Weighing),
+    ("cpu", {"row_limit": 9}, None, None, False, False, (ByLength, HeadsFirst, ByHead)),
+    ("cpu", {"row_limit": 9}, 4, None, False, False, (ByLength, HeadsFirst, Banded, ByHead)),
+    ("cpu", {"row_limit": 9}, 0, 16, False, False, (ByLength, HeadsFirst, ByHead)),
+    ("cpu", {"row_limit": 0}, 4, None, True, False, Weighing),
+    ("cpu", {"row_limit": 0}, 4, 17, True, False, (Banded, Weighing)),
+    ("cpu", {"row_limit": 0}, 4, 17, True, True, Weighing),
+    ("cpu", {"row_limit": 0}, 4, 17, False, True, Weighing),
     ("tpu", {}, None, 500, False, False, Lanes),
     ("tpu", {}, 4, 16, False, False, Lanes),
     ("tpu", {}, 4, 17, False, False, BandedLanes),
@@ -164,14 +166,19 @@ CHOICES = [
 ]
 
 
+def parts_of(form):
+    """A form and those that it is made of."""
+    inner = [getattr(form, name, None) for name in ("short", "long", "of_block")]
+    return [form, *(part for each in inner if each is not None for part in parts_of(each))]
+
+
 @pytest.mark.parametrize("case", CHOICES)
 def test_the_form_of_a_block_on_a_device(case):
     device, choices, window, length, drops, shown, want = case
     with traced_for(device, **choices):
         drop = (lambda weights: weights) if drops else None
         form = choose_form(2, 4, window, length, drop=drop, shown=shown)
-    found = (type(form), type(form.of_block)) if isinstance(form, Banded) else type(form)
-    assert found == want
+    assert tuple(map(type, parts_of(form))) == (want if isinstance(want, tuple) else (want,))
     assert (form.heads, form.head_size, form.reach, form.drop) == (2, 4, window, drop)
 
 

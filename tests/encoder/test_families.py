@@ -48,7 +48,7 @@ def test_every_layer_is_transformers_own(name, fuse_qkv):
         np.testing.assert_allclose(outputs["pooled_output"], want, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", [{}, {"long_rows": True}, {"few_tokens": True}])
+@pytest.mark.parametrize("form", [{}, {"row_limit": 0}, {"few_tokens": True}])
 @pytest.mark.parametrize("name", families.NAMES)
 def test_every_layer_in_the_forms_for_cpus(name, form):
     batch = families.batch(name)
@@ -107,7 +107,7 @@ def test_every_output_of_packed_rows(device, form, precision, outputs):
 
 @pytest.mark.parametrize(
     ("device", "form", "lengths"),
-    [("gpu", {}, [31]), ("tpu", {}, [25]), ("cpu", {"long_rows": True}, [25, 31, 40])],
+    [("gpu", {}, [31]), ("tpu", {}, [25]), ("cpu", {"row_limit": 0}, [25, 31, 40])],
 )
 def test_rows_much_longer_than_the_window(device, form, lengths):
     """Attention in blocks of 8 along the band: the last has one token, 7 or 8."""

@@ -165,11 +165,11 @@ def test_a_product_with_a_fixed_weight(fixed_weights, act, with_residual):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "form"), [([6], "few_tokens"), ([70], ""), ([270], "long_rows")]
+    ("lengths", "graph"), [([6], "few tokens"), ([70], "short rows"), ([270], "any rows")]
 )
 @pytest.mark.parametrize("fixes", [True, False])
-def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, lengths, form, fixes):
-    """Arranged weights are a copy in memory. No weight is a constant of the graph, in any form."""
+def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, lengths, graph, fixes):
+    """Arranged weights are a copy in memory. No weight is a constant of a graph."""
     if not onednn.is_x86():
         pytest.skip("oneDNN's products are for x86")
     monkeypatch.setattr(onednn, "fixes_weights", lambda dtype: fixes and dtype == "float32")
@@ -177,9 +177,9 @@ def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, length
     config = TOY.model_copy(update={"max_position_embeddings": 300})
     step = cpu_step(config, random_weights(config), layers=[-1])
     step.run(random_batch(config, lengths, lengths[0]))
-    operations = step._traced[form].graph.get_operations()
+    operations = step._traced[graph].graph.get_operations()
     products = [op for op in operations if op.type == "_MklNativeFusedMatMul"]
-    expected = 4 * config.num_hidden_layers if fixes and form != "few_tokens" else 0
+    expected = 4 * config.num_hidden_layers if fixes and graph != "few tokens" else 0
     assert len(products) == expected
     assert all(op.get_attr("is_filter_const") for op in products)
     size = config.hidden_size**2
@@ -200,7 +200,7 @@ def test_attention_head_by_head(narrow, lengths):
 
     @tf.function(input_signature=[tf.TensorSpec([4, None, None, 8])] * 3 + [tf.TensorSpec(None)])
     def run(query, key, value, mask):
-        with forms.traced_for("cpu", long_rows=True, narrow=narrow):
+        with forms.traced_for("cpu", row_limit=0, narrow=narrow):
             return attend_by_head(query, key, value, tf.ensure_shape(mask, (None, None)), 0.3)
 
     found = []
@@ -218,6 +218,28 @@ def test_one_of_many_steps_takes_no_copy_of_the_weights(fixed_weights):
     for shares in (False, True):
         step = TensorFlowRuntime(devices=ONE_CPU).compile(lambda w, b: b, [], shares_weights=shares)
         assert step._forms["fixed_weights"] is not shares
+
+
+@pytest.mark.parametrize(
+    ("longest", "fixes", "graphs"),
+    [
+        (300, True, ["any rows"]),
+        (256, True, ["short rows", "any rows"]),
+        (300, False, ["short rows", "any rows"]),
+    ],
+)
+def test_where_long_rows_may_come_all_share_one_copy_of_the_weights(
+    monkeypatch, longest, fixes, graphs
+):
+    """Each graph would have a copy of its own, as oneDNN arranges it."""
+    monkeypatch.setattr(
+        runtime, "_forms_on_cpu", lambda dtype: {"narrow": False, "fixed_weights": fixes}
+    )
+    monkeypatch.setattr(runtime._StepOnCpu, "_trace", lambda step, batch, graph: lambda batch: {})
+    step = TensorFlowRuntime(devices=ONE_CPU).compile(lambda w, b: b, [], longest=longest)
+    for length in (200, 257, 40):
+        step.run({"input_word_ids": np.zeros((2, length), np.int32)})
+    assert list(step._traced) == graphs
 
 
 def test_a_tensorflow_without_onednn_arranges_no_weights(fixed_weights, monkeypatch):
@@ -333,11 +355,11 @@ def test_batches_of_few_tokens_have_a_form_of_their_own():
     few, more, long = (random_batch(config, [length], length) for length in (6, 70, 270))
     for _ in range(2):
         step.run(few)
-        assert set(step._traced) == {"few_tokens"}
-    graph = step._traced["few_tokens"].graph
+        assert set(step._traced) == {"few tokens"}
+    graph = step._traced["few tokens"].graph
     assert not {op.type for op in graph.get_operations()} & {"FusedBatchNormV3"}
     alone = step.run(more)["x"]
-    assert set(step._traced) == {"few_tokens", ""}
+    assert set(step._traced) == {"few tokens", "short rows"}
     np.testing.assert_array_equal(alone, run(step, more)["x"])
     np.testing.assert_array_equal(step.run(long)["x"], run(step, long)["x"])
     np.testing.assert_allclose(step.run(few)["x"], run(step, few)["x"], atol=1e-5, rtol=0)
@@ -376,7 +398,7 @@ def test_weights_and_step_are_on_the_cpu():
     step = cpu_step(TOY, random_weights(TOY), layers=[-1])
     run(step, random_batch(TOY, [6], 6))
     assert all("CPU:0" in variable.device for variable in step._variables)
-    graph = step._traced[""].graph
+    graph = step._traced["short rows"].graph
     assert {op.device for op in graph.get_operations() if "MatMul" in op.type} == {"/device:CPU:0"}
 
 

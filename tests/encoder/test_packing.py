@@ -40,8 +40,8 @@ def random_rows(seed):
 
 FORMS = {
     "cpu": ("cpu", {}),
-    "head by head": ("cpu", {"long_rows": True}),
-    "head by head, narrow": ("cpu", {"long_rows": True, "narrow": True}),
+    "head by head": ("cpu", {"row_limit": 0}),
+    "head by head, narrow": ("cpu", {"row_limit": 0, "narrow": True}),
     "few tokens": ("cpu", {"few_tokens": True}),
     "gpu": ("gpu", {}),
     "tpu": ("tpu", {}),

@@ -35,7 +35,7 @@ def test_the_rows_of_the_table():
 
 FORMS = [
     ("gpu", {}, 200, None),
-    ("cpu", {"long_rows": True}, 200, None),
+    ("cpu", {"row_limit": 0}, 200, None),
     ("cpu", {"few_tokens": True}, 130, None),
     ("tpu", {}, 24, 24),  # five rows side by side
     ("tpu", {}, 160, 160),  # scores are computed twice

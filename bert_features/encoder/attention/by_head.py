@@ -1,28 +1,94 @@
-"""Attention head by head, so that each operation finds its input in a CPU's caches.
+"""Attention on a CPU by TensorFlow: long rows go head by head, so that each operation finds its
+input in the CPU's caches; and one graph for rows of any length.
 
 Shape legend: `B` batch, `S` sequence, `A` heads, `D` head size.
 """
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from keras import ops
 
 from bert_features.encoder import kernels
-from bert_features.encoder.attention.plain import Attended, Heads, Plain, attention_weights
+from bert_features.encoder.attention.plain import (
+    Attended,
+    Heads,
+    Plain,
+    Texts,
+    attend,
+    attention_weights,
+)
 from bert_features.encoder.forms import Forms, chosen_forms
 from bert_features.encoder.types import Tensor
 
 
 class ByHead(Plain):
-    """The form for long rows on a CPU, on TensorFlow."""
+    """The form for long rows."""
 
     heads_first: ClassVar[bool] = True
 
     def within(self, heads: Heads, mask: Tensor, nearness: Tensor | None) -> Attended:
         """See `Plain`; the context is [B, S, A * D]."""
         return attend_by_head(*heads, mask, self.scale, nearness), None
+
+
+class HeadsFirst(Plain):
+    """The form for short rows beside `ByHead`: all heads together, in its order."""
+
+    heads_first: ClassVar[bool] = True
+
+    def within(self, heads: Heads, mask: Tensor, nearness: Tensor | None) -> Attended:
+        """See `Plain`; the context is [B, S, A * D]."""
+        mask = ops.expand_dims(mask, (0, 2)[: 4 - len(mask.shape)])
+        nearness = None if nearness is None else ops.expand_dims(nearness, 1)
+        context = kernels.transpose(attend(*heads, mask, self.scale, nearness), (1, 2, 0, 3))
+        return ops.reshape(context, (*ops.shape(context)[:2], self.heads * self.head_size)), None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLength(Plain):
+    """The form of a graph for rows of any length.
+
+    One graph, because each has its own copy of the weights as oneDNN arranges them.
+
+    Attributes:
+      limit: rows of more tokens take the form `long`, others `short`.
+      short: a form with the heads first, whose context is [B, S, A * D].
+      long: another.
+    """
+
+    limit: int
+    short: Plain
+    long: Plain
+    heads_first: ClassVar[bool] = True
+
+    def attend(self, heads: Heads, texts: Texts) -> Attended:
+        """See `Plain`; the context is [B, S, A * D]."""
+        attend_by_length = _traced_by_length(self, chosen_forms())
+        return attend_by_length(heads, texts.mask, texts.numbers, texts.nearness), None
+
+
+@functools.cache
+def _traced_by_length(form: ByLength, forms: Forms) -> Callable[..., Tensor]:
+    """A graph function for these forms, which all layers share: tracing each takes 0.1 s."""
+    import tensorflow as tf
+
+    del forms
+
+    def attend_by_length(heads: Heads, mask: Tensor, *others: Tensor | None) -> Tensor:
+        texts = Texts(mask, *others)
+        return tf.cond(
+            tf.shape(mask)[1] > form.limit,
+            lambda: form.long.attend(heads, texts)[0],
+            lambda: form.short.attend(heads, texts)[0],
+        )
+
+    # TensorFlow then rewrites it once, not once for each layer.
+    attributes = {"_noinline": True}
+    traced = tf.function(attend_by_length, autograph=False, experimental_attributes=attributes)
+    return cast(Callable[..., Tensor], traced)
 
 
 @kernels.rounded_once(3)
@@ -33,26 +99,17 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *oth
     their transposition would take. Rows without padding, as those of texts that are cut, need no
     pass over the scores for mask and scale.
     """
-    by_head, heads = _traced_by_head(chosen_forms()), (query, key, value)
     if len(mask.shape) > 2:
-        return by_head(heads, mask, *others)
+        return _attend_by_head((query, key, value), mask, *others)
     import tensorflow as tf
 
     scale, *rest = others
+    scaled = query * ops.cast(scale, query.dtype), key, value
     return tf.cond(
         tf.reduce_all(mask > 0),
-        lambda: by_head((query * ops.cast(scale, query.dtype), key, value), None, 1.0, *rest),
-        lambda: by_head(heads, mask, *others),
+        lambda: _attend_by_head(scaled, None, 1.0, *rest),
+        lambda: _attend_by_head((query, key, value), mask, *others),
     )
-
-
-@functools.cache
-def _traced_by_head(forms: Forms) -> Callable[..., Tensor]:
-    """A graph function for these forms, which all layers share: tracing each takes 0.1 s."""
-    import tensorflow as tf
-
-    del forms
-    return cast(Callable[..., Tensor], tf.function(_attend_by_head, autograph=False))
 
 
 def _attend_by_head(

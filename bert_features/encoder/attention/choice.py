@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bert_features.encoder.attention.banded import Banded, BandedLanes
-from bert_features.encoder.attention.by_head import ByHead
+from bert_features.encoder.attention.by_head import ByHead, ByLength, HeadsFirst
 from bert_features.encoder.attention.lanes import Lanes
 from bert_features.encoder.attention.plain import Plain, Weighing
 from bert_features.encoder.forms import chosen_forms
@@ -25,8 +25,8 @@ def choose_form(
     With dropout, or where the weights are `shown`, it is the one that keeps them.
     """
     block: dict[str, Any] = {"heads": heads, "head_size": head_size, "reach": reach, "drop": drop}
-    device = chosen_forms()
-    kind: type[Plain] = Lanes if device.on_tpu else ByHead if device.long_rows else Plain
+    device, limit = chosen_forms(), chosen_forms().row_limit
+    kind: type[Plain] = Lanes if device.on_tpu else Plain
     if shown or drop is not None:
         kind = Weighing
     elif device.pallas:
@@ -37,8 +37,11 @@ def choose_form(
         from bert_features.encoder.attention.fused import Fused  # which needs JAX
 
         return Fused(**block)
+    elif limit is not None:
+        by_head = ByHead(**block)
+        long = Banded(of_block=by_head, **block) if reach else by_head
+        return ByLength(limit=limit, short=HeadsFirst(**block), long=long, **block)
     # A token that sees itself alone, by a reach of 0, has no block.
-    banded = reach and (kind is ByHead if length is None else length > 4 * reach)
-    if not banded or shown:
+    if not reach or length is None or length <= 4 * reach or shown:
         return kind(**block)
     return BandedLanes(**block) if kind is Lanes else Banded(of_block=kind(**block), **block)
