@@ -180,8 +180,11 @@ class _StepOnCpu(CompiledStep):
                 for name, value in batch.items()
             }
         )
-        # The first call rewrites the graph; calls that come meanwhile would do so again.
-        traced({name: value[:1] for name, value in batch.items()})
+        # The first call rewrites the graph and arranges the weights, as calls that come meanwhile
+        # would do again. For few tokens oneDNN would arrange them in another way.
+        length = max(value.shape[-1] for value in batch.values())
+        rows = 2 * _FEW_TOKENS // length + 1
+        traced({name: value[:rows] for name, value in batch.items()})
         return traced
 
 

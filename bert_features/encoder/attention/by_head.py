@@ -41,9 +41,18 @@ class HeadsFirst(Plain):
 
     def within(self, heads: Heads, mask: Tensor, nearness: Tensor | None) -> Attended:
         """See `Plain`; the context is [B, S, A * D]."""
-        mask = ops.expand_dims(mask, (0, 2)[: 4 - len(mask.shape)])
-        nearness = None if nearness is None else ops.expand_dims(nearness, 1)
-        context = kernels.transpose(attend(*heads, mask, self.scale, nearness), (1, 2, 0, 3))
+        if nearness is None and len(mask.shape) == 2:
+            # Each head of a row as a row of one head: only so TensorFlow fuses scale and mask with
+            # the product of the scores.
+            _, _, length, size = ops.shape(heads[0])
+            rows = [ops.reshape(x, (-1, 1, length, size)) for x in heads]
+            context = attend(*rows, ops.tile(mask, (self.heads, 1)), self.scale)
+            context = ops.reshape(context, ops.shape(heads[0]))
+        else:
+            mask = ops.expand_dims(mask, (0, 2)[: 4 - len(mask.shape)])
+            nearness = None if nearness is None else ops.expand_dims(nearness, 1)
+            context = attend(*heads, mask, self.scale, nearness)
+        context = kernels.transpose(context, (1, 2, 0, 3))
         return ops.reshape(context, (*ops.shape(context)[:2], self.heads * self.head_size)), None
 
 
