@@ -6,7 +6,7 @@ A layer is an entry of LAYERS: `embeddings`, or the number of a block from 0.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
@@ -18,13 +18,11 @@ from bert_features.config.outputs import OutputConfig
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.formats.records import FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
 from bert_features.readers.examples import examples_of_texts
 from bert_features.readers.input_example import InputExample
-
-if TYPE_CHECKING:
-    from bert_features.formats.records import FeatureRecord
 
 Layer = int | str
 # Takes what is counted (`texts`, `panels`), how many are done and how many there are.
@@ -83,7 +81,7 @@ class Model:
         texts: Sequence[str | InputExample],
         outputs: Sequence[OutputConfig],
         report: Report = lambda unit, done, total: None,
-    ) -> "list[FeatureRecord]":
+    ) -> list[FeatureRecord]:
         """The features of texts, one record for each, from one pass."""
         from bert_features.extraction.extractor import FeatureExtractor
 
@@ -144,7 +142,7 @@ def choose_layer(model: Model, layer: Layer | None) -> Layer:
 
 def token_vectors(
     model: Model, texts: Sequence[str], layers: Sequence[Layer]
-) -> "list[tuple[tuple[str, ...], Mapping[Layer, Any]]]":
+) -> list[tuple[tuple[str, ...], Mapping[Layer, Any]]]:
     """The tokens of each text, and by layer their vectors, float32 [tokens, H]."""
     records = model.extract(texts, [output_of(layer, "token") for layer in layers])
     return [

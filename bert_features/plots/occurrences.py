@@ -7,18 +7,15 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_features.config.poolings import POOLINGS
 from bert_features.errors import InputError
+from bert_features.formats.records import FeatureRecord
 from bert_features.plots.heat_map import MAX_ROWS
 from bert_features.plots.model import Layer, Model, output_name, output_of
 from bert_features.readers.input_example import InputExample
-
-if TYPE_CHECKING:
-    from bert_features.formats.records import FeatureRecord
 
 logger = logging.getLogger("bert_features")
 
@@ -135,7 +132,7 @@ def _pattern(wanted: str, word_split: str) -> re.Pattern[str]:
     return re.compile(before + word + after)
 
 
-def _places(model: Model, record: "FeatureRecord", wanted: str) -> Iterator[tuple[int, int, int]]:
+def _places(model: Model, record: FeatureRecord, wanted: str) -> Iterator[tuple[int, int, int]]:
     """The number of each occurrence among the words, its start and its end."""
     spans = record.word_spans
     if spans is None:
