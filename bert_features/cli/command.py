@@ -39,9 +39,7 @@ FeaturesArgument = Annotated[str, typer.Argument(metavar="FEATURES", help=_FEATU
 SeveralFeaturesArgument = Annotated[list[str], typer.Argument(metavar="FILE...", help=_FEATURES)]
 FileFormatOption = Annotated[
     FileFormat | None,
-    typer.Option(
-        "--format", help="Format of the file. Default: the suffix decides.", show_default=False
-    ),
+    typer.Option("--format", help="Format of the file. Default: the suffix decides."),
 ]
 AcceptOption = Annotated[
     bool,

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _MAX_TEXTS = 2
 
-
 # Not a Path, which would make one slash of the two in an address.
 OutputOption = Annotated[
     str,
@@ -59,7 +58,6 @@ LayerOption = Annotated[
         "--layer",
         help="Layer to show: -L to L-1, or embeddings; by default the last, in a histogram all. An "
         ".html file has all, and begins with this one.",
-        show_default=False,
         rich_help_panel=OUTPUTS,
     ),
 ]
@@ -69,16 +67,7 @@ LayersOption = Annotated[
         "--layers",
         help="Layers to compare, as --layers=embeddings,0,-1; by default the embeddings and every "
         "block.",
-        show_default=False,
         rich_help_panel=OUTPUTS,
-    ),
-]
-FileArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="File of labelled texts: csv, tsv, jsonl or Parquet.",
-        show_default=False,
     ),
 ]
 
@@ -90,8 +79,6 @@ kinds = typer.Typer(
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 app.add_typer(kinds, name="plot", help="Draws what layers compute, and compares them by a probe.")
-
-
 _kind = functools.partial(command, group=kinds)
 
 
@@ -153,7 +140,6 @@ def attention(
         str | None,
         typer.Option(
             help="Layers, as --layers=0,-1; by default the last, in an .html file all.",
-            show_default=False,
             rich_help_panel=OUTPUTS,
         ),
     ] = None,
@@ -193,7 +179,7 @@ def word(
     output: OutputOption,
     settings: ExtractConfig,
     input_path: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="File of texts.", show_default=False)
+        str | None, typer.Argument(metavar="[FILE]", help="File of texts.")
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -220,7 +206,10 @@ def word(
 @_kind("plot scatter labelled.csv --label-field topic -o topics.png")
 @takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field", shown=["label_field"])
 def scatter(
-    input_path: FileArgument,
+    input_path: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="File of labelled texts: csv, tsv, jsonl or Parquet."),
+    ],
     output: OutputOption,
     settings: ExtractConfig,
     layers: LayersOption = None,
@@ -265,7 +254,6 @@ def probe(
             metavar="FILE",
             help="File of texts with labels of texts, words or spans; or a features file with "
             "several layers and labels of words or spans.",
-            show_default=False,
         ),
     ],
     output: OutputOption,
@@ -277,7 +265,6 @@ def probe(
             help="File of other examples to score, of the same kind; by default the examples are "
             "scored by cross-validation.",
             rich_help_panel=INPUT,
-            show_default=False,
         ),
     ] = None,
     max_examples: Annotated[
@@ -296,7 +283,6 @@ def probe(
             help="Poolings, separated by commas, the preferred one first; by default mean, of "
             "texts mean,cls,max, of a features file all.",
             rich_help_panel=OUTPUTS,
-            show_default=False,
         ),
     ] = None,
     folds: Annotated[
@@ -315,7 +301,6 @@ def probe(
             metavar="FILE",
             help="JSON file for every number, the settings and the versions.",
             rich_help_panel=FILES,
-            show_default=False,
         ),
     ] = None,
     overwrite: OverwriteOption = False,

@@ -56,7 +56,6 @@ def tokenize(
             min=3,
             help="Cut examples to this many tokens, [CLS] and [SEP] included, as extract does by "
             "default. Without this option nothing is cut.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -22,14 +22,7 @@ if TYPE_CHECKING:
     from bert_features.verify.report import Check, Report, Timing
 
 # Wide enough for every value, so that each row can be printed as soon as it is known.
-_COLUMNS = {
-    "check": 13,
-    "precision": 9,
-    "result": 7,
-    "measured": 8,
-    "allowed": 8,
-    "compared": 0,
-}
+_COLUMNS = {"check": 13, "precision": 9, "result": 7, "measured": 8, "allowed": 8, "compared": 0}
 _SIGNS = {"deviation": "<=", "cosine": ">="}
 
 
@@ -40,8 +33,7 @@ _SIGNS = {"deviation": "<=", "cosine": ">="}
 def verify(
     settings: ExtractConfig,
     checkpoint: Annotated[
-        str,
-        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to check with: as for extract."),
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint to check with: as for extract.")
     ] = "minilm",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],

@@ -21,13 +21,7 @@ from bert_features.corpus.plan import restore_settings
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
 from bert_features.corpus.shards import compute_shard
-from bert_features.corpus.target import (
-    FileTarget,
-    FolderTarget,
-    check_run,
-    files_read,
-    find_target,
-)
+from bert_features.corpus.target import FileTarget, FolderTarget, check_run, files_read, find_target
 from bert_features.errors import ConfigError, InputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts

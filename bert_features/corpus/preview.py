@@ -179,10 +179,7 @@ def _occurring(counts: np.ndarray) -> list[list[int]]:
 
 
 def plan(
-    config: ExtractConfig,
-    input_path: Inputs,
-    *,
-    progress: Callable[[int], None] | None = None,
+    config: ExtractConfig, input_path: Inputs, *, progress: Callable[[int], None] | None = None
 ) -> Plan:
     """Finds out what `extract` would do with its inputs, without a step of the model.
 

@@ -36,12 +36,7 @@ from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
 from bert_features.files import Location, storage_errors
-from bert_features.formats.manifest import (
-    MANIFEST,
-    FinishedEntry,
-    Manifest,
-    has_manifest,
-)
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
@@ -249,10 +244,7 @@ class _State:
     """
 
     def __init__(
-        self,
-        manifest: Manifest,
-        finished: Mapping[int, FinishedEntry],
-        damaged: Collection[int],
+        self, manifest: Manifest, finished: Mapping[int, FinishedEntry], damaged: Collection[int]
     ) -> None:
         self.manifest = manifest
         lost = find_missing(manifest, finished) | set(damaged)

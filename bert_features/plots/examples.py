@@ -162,10 +162,7 @@ class Stored(Origin):
     """The labelled words or spans of a features file, and the layers that it has of them."""
 
     def __init__(
-        self,
-        file: FeatureFile,
-        layers: Sequence[Layer] | None,
-        poolings: Sequence[str] | None,
+        self, file: FeatureFile, layers: Sequence[Layer] | None, poolings: Sequence[str] | None
     ) -> None:
         checkpoint: dict[str, Any] = file.metadata.get("checkpoint", {})
         count = checkpoint.get("bert_config", {}).get("num_hidden_layers", 0)

@@ -74,10 +74,7 @@ class Engine:
             extractor.compute(examples, Counts())
 
     def submit(
-        self,
-        examples: Sequence[InputExample],
-        tokens: Sequence[int],
-        outputs: Sequence[OutputSpec],
+        self, examples: Sequence[InputExample], tokens: Sequence[int], outputs: Sequence[OutputSpec]
     ) -> RequestJob | None:
         """Queues texts that have their prompts, and the tokens of each; None if too many wait."""
         job = RequestJob(examples, tokens, _names(outputs))

@@ -118,9 +118,7 @@ class EmbeddingsRequest(_Request):
     user: str | None = Field(default=None, description="Ignored.")
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"input": "The cat sat on the mat.", "model": "minilm"}],
-        }
+        json_schema_extra={"examples": [{"input": "The cat sat on the mat.", "model": "minilm"}]}
     )
 
     @field_validator("input", mode="before")
