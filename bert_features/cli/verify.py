@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import command
+from bert_features.cli.command import command, device_option
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.bert_config import CheckpointOptions
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.settings import DEVICES
 from bert_features.files import check_target, real_target, write_whole
 from bert_features.files.reporting import describe_size
 from bert_features.machine.names import describe_devices
@@ -37,10 +36,7 @@ def verify(
     ] = "minilm",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        typer.Option(
-            help="Precision of the arithmetic; auto checks float32, then bfloat16.",
-            rich_help_panel=DEVICES,
-        ),
+        device_option(help="Precision of the arithmetic; auto checks float32, then bfloat16."),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     report: Annotated[
