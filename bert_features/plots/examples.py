@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.plots.classifier import SEED
 from bert_features.plots.labelled import Labelled, read_labelled
-from bert_features.plots.model import Layer, Model, Report, output_name, output_of, title_of
+from bert_features.plots.model import Layer, Model, Report, title_of
 from bert_features.plots.pooled import check_memory, combinations, without_noise
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, PROBE_SETTINGS
 from bert_features.readers.registry import SUFFIXES as TEXT_SUFFIXES
@@ -144,12 +145,9 @@ class Texts(Origin):
     def read(self, chosen: Sequence[int], report: Report) -> Iterator[_Text]:
         """See `Origin`."""
         examples = [self._labelled.examples[i] for i in chosen]
-        outputs = [output_of(layer, self.level, pooling) for layer, pooling in self.pairs]
-        for example, record in zip(
-            examples, self._model.extract(examples, outputs, report), strict=True
-        ):
+        found = self._model.vectors(examples, self.level, self.pairs, report)
+        for example, (record, vectors) in zip(examples, found, strict=True):
             key = example.text_a, example.text_b
-            vectors = {pair: record.features[output_name(*pair)] for pair in self.pairs}
             if self.level == "sequence":
                 stacked = {pair: values[None] for pair, values in vectors.items()}
                 yield _Text(key, [key], example.labels or (), stacked)
@@ -359,7 +357,7 @@ def _about(level: str, examples: tuple[int, int], texts: tuple[int, int]) -> str
 def _join(texts: Sequence[_Text], is_test: Sequence[bool], origin: Origin, about: str) -> Examples:
     rows = [[bool(label) for label in text.labels] for text in texts]
     labels = [label for text in texts for label in text.labels if label]
-    types = [t for text, own in zip(texts, rows, strict=True) for t in _where(text.types, own)]
+    types = [t for text, own in zip(texts, rows, strict=True) for t in compress(text.types, own)]
     sizes = [sum(own) for own in rows]
     classes = sorted(set(labels))
     return Examples(
@@ -377,10 +375,6 @@ def _join(texts: Sequence[_Text], is_test: Sequence[bool], origin: Origin, about
         },
         about,
     )
-
-
-def _where(values: Sequence[object], own: Sequence[bool]) -> Iterable[object]:
-    return (value for value, is_own in zip(values, own, strict=True) if is_own)
 
 
 def _numbers(values: Sequence[object], names: Iterable[object] | None = None) -> np.ndarray:

@@ -62,20 +62,20 @@ def read_labelled(path: str, settings: ExtractConfig, *, units: bool = False) ->
     if not examples:
         raise source.error("it has no texts")
     found = Labelled(source.name, examples, None)
-    if settings.label_field is not None:
-        for number, example in enumerate(examples, start=1):
-            if (example.words_a is None) != (examples[0].words_a is None):
-                raise source.error(
-                    f"text {number} is "
-                    f"{'a text' if example.words_a is None else 'a list of words'}, and text 1 is "
-                    "not; expected labels of texts alone, or of words alone"
-                )
-    if settings.label_field is None or found.level != "sequence":
-        if not units and settings.label_field is not None:
-            raise ConfigError.naming(
-                "{label_field} is {received!r}, a field of labels of words; allowed for this "
-                "figure: labels of texts (a probe takes those of words too)",
-                received=settings.label_field,
-            )
+    if settings.label_field is None:
         return found
-    return replace(found, labels=[label for example in examples for label in example.labels or ()])
+    for number, example in enumerate(examples, start=1):
+        if (example.words_a is None) != (examples[0].words_a is None):
+            raise source.error(
+                f"text {number} is {'a text' if example.words_a is None else 'a list of words'}, "
+                "and text 1 is not; expected labels of texts alone, or of words alone"
+            )
+    if found.level == "sequence":
+        return replace(found, labels=[label for e in examples for label in e.labels or ()])
+    if not units:
+        raise ConfigError.naming(
+            "{label_field} is {received!r}, a field of labels of words; allowed for this figure: "
+            "labels of texts (a probe takes those of words too)",
+            received=settings.label_field,
+        )
+    return found
