@@ -12,7 +12,7 @@ from bert_features.errors import InputError
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
 from bert_features.readers.ids import Ids
-from bert_features.readers.lines import InputPart, Place, read_raw_lines
+from bert_features.readers.lines import InputPart, Place
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Source
 
@@ -69,7 +69,7 @@ def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
     Returns:
       None if a line may have to be refused: making the examples then says which, and why.
     """
-    lines = read_raw_lines(source.path, source.input_format.max_line_bytes)
+    lines = source.raw_lines()
     parts: list[CutPart] = []
     offset = number = 0
     try:
