@@ -24,7 +24,7 @@ from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.queries import Options
 from bert_features.neighbors.ways import WAYS
 from bert_features.readers import registry
-from bert_features.readers.examples import source_of
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
@@ -211,9 +211,7 @@ def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     settings = ExtractConfig(
         **{name: value for name, value in recorded.items() if name in names and value is not None}
     )
-    sources = [
-        source_of(path, settings.input_settings(), settings.encoding_errors) for path in paths
-    ]
+    sources = [source_of_input(settings, path) for path in paths]
     with contextlib.closing(Ids(sources[0])) as ids:
         for source in sources:
             yield from registry.read(source, ids)

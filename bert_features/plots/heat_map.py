@@ -32,7 +32,6 @@ class HeatMap:
       value: the name of the values.
       scale: the colours of the values; by default from the lowest cosine to 1.
       shown: an expression for the number of the matrix that is shown.
-      hints: what a row and a column are, for the texts under the pointer.
     """
 
     rows: Sequence[str]
@@ -46,7 +45,6 @@ class HeatMap:
     value: str = "cosine"
     scale: alt.Scale | None = None
     shown: str = "layer"
-    hints: tuple[str, str] = ("row", "column")
 
     def data(self) -> list[dict[str, Any]]:
         """The cells: the numbers of row and column, and the cosine at each layer."""
@@ -93,8 +91,7 @@ class HeatMap:
             labelExpr="columns[datum.value]", labelAngle=angle, title=column_title, **axis
         )
         down = alt.Axis(labelExpr="rows[datum.value]", title=row_title, **axis)
-        names = zip("ab", self.hints, strict=True)
-        hint = [alt.Tooltip(f"{field}:N", title=name) for field, name in names]
+        hint = [alt.Tooltip("a:N", title="row"), alt.Tooltip("b:N", title="column")]
         hint += [alt.Tooltip("cosine:Q", title=self.value, format=".3f")]
         cells = (
             alt.Chart(alt.NamedData("cells"))

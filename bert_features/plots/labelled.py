@@ -8,7 +8,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.poolings import Level
 from bert_features.errors import ConfigError
 from bert_features.readers import registry
-from bert_features.readers.examples import source_of
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
 
 
@@ -55,7 +55,7 @@ def read_labelled(path: str, settings: ExtractConfig, *, units: bool = False) ->
       ConfigError: the kind of file has no labels, or they are those of words.
       InputError: the file cannot be read, there is no such field, or a label is missing.
     """
-    source = source_of(path, settings.input_settings(), settings.encoding_errors)
+    source = source_of_input(settings, path)
     # Figures number the texts.
     input_format = source.input_format.model_copy(update={"id_field": ""})
     examples = list(registry.read(replace(source, input_format=input_format)))
