@@ -144,17 +144,9 @@ def compute_shard(
 ) -> Counts:
     """Computes the features of the examples of a shard, and writes them; gives the totals.
 
-    Args:
-      extractor: the model.
-      examples: gives an iterator over the examples.
-      writer: takes their features.
-      place: where the features of texts that repeat are; None for nowhere.
-      progress: called after every step of the device with the totals so far.
-      stages: measures the stages.
-      ledger: takes the counts of each example.
-
-    Raises:
-      BertFeaturesError: see `FeatureExtractor.batches`.
+    `place` is where the features of texts that repeat are; None for nowhere. After every step of
+    the device `progress` is called with the totals so far. Raises errors of
+    `FeatureExtractor.batches`.
     """
     counts, crc = Counts(), 0
 

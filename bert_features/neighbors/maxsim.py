@@ -56,12 +56,9 @@ class Match(NamedTuple):
 
 
 class MaxSimSearch:
-    """Finds the texts nearest to some queries among blocks of texts.
+    """Finds the texts nearest to some queries among blocks of texts, `top` for each query.
 
-    Args:
-      queries: what to look for.
-      top: number of texts to find for each query.
-      mean: whether a similarity is divided by the number of vectors of the query.
+    With `mean` a similarity is divided by the number of vectors of the query.
 
     Attributes:
       counts: the texts so far: `compared`; and left out, because they have no vector (`zero`), or

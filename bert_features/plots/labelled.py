@@ -46,10 +46,7 @@ class Labelled:
 def read_labelled(path: str, settings: ExtractConfig, *, units: bool = False) -> Labelled:
     """Reads the texts of a file, and the labels if the settings name a field; ids are not read.
 
-    Args:
-      path: the file.
-      settings: its format and fields.
-      units: whether labels may be those of words or spans.
+    With `units` labels may be those of words or spans.
 
     Raises:
       ConfigError: the kind of file has no labels, or they are those of words.

@@ -64,10 +64,8 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
 def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
     """The parts of a text file, each of whose lines is an example without an id of its own.
 
-    Some ten times as fast as making the examples, see `_cut_by_examples`.
-
-    Returns:
-      None if a line may have to be refused: making the examples then says which, and why.
+    Some ten times as fast as making the examples, see `_cut_by_examples`. None if a line may have
+    to be refused: making the examples then says which, and why.
     """
     lines = source.raw_lines()
     parts: list[CutPart] = []

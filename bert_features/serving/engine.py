@@ -30,10 +30,8 @@ _FIRST_TOKENS_PER_SECOND = 5000.0
 class Engine:
     """Computes the texts of many requests together.
 
-    Args:
-      extractor: its outputs are all that can be asked for.
-      queue: what waits.
-      noted: called after each load with its counts and its seconds.
+    All that can be asked for is the outputs of `extractor`. After each load `noted` is called with
+    its counts and its seconds.
     """
 
     def __init__(
