@@ -18,8 +18,7 @@ REQUIRED = ("vocab.txt", "bert_config.json", "bert_model.ckpt.index")
 _DATA = r"bert_model\.ckpt\.data-\d{5}-of-\d{5}"
 # At the top of the archive, or in a folder there.
 _KNOWN = re.compile(
-    rf"(?:[^/]+/)?(vocab\.txt|bert_config\.json|bert_model\.ckpt\.(?:index|meta)|{_DATA})",
-    re.ASCII,
+    rf"(?:[^/]+/)?(vocab\.txt|bert_config\.json|bert_model\.ckpt\.(?:index|meta)|{_DATA})", re.ASCII
 )
 
 

@@ -28,16 +28,8 @@ _CASED_SHARE = 0.01
 def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bool | None, str]:
     """Whether texts are to be lower-cased, and what shows it; the strongest evidence counts.
 
-    Args:
-      weights: the files of the weights.
-      vocab: the vocabulary, if there is one.
-      *names: further names of the checkpoint, which may show it.
-
-    Returns:
-      None and an empty text if nothing shows it.
-
-    Raises:
-      CheckpointError: a file that may show it cannot be read.
+    `names` are further names of the checkpoint. None and an empty text if nothing shows it; raises
+    CheckpointError if a file that may show it cannot be read.
     """
     if vocab is not None and keeps_case(vocab):
         return False, f"{vocab.name} decides about case by itself"

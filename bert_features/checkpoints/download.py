@@ -147,11 +147,9 @@ def verify(name: str) -> Path:
             logger.info("%s has no record yet; its files are recorded as they are", row.name)
             _write_record(row, Record(url=None, sha256=None, size=None, seen=_today(), files=files))
             return folder
-    changed = [name for name, file in record.files.items() if files.get(name) != file]
-    added = [name for name in files if name not in record.files]
-    if changed or added:
-        problems = [f"{name} has changed" for name in changed]
-        problems += [f"{name} was added" for name in added]
+    problems = [f"{n} has changed" for n, file in record.files.items() if files.get(n) != file]
+    problems += [f"{n} was added" for n in files if n not in record.files]
+    if problems:
         raise CheckpointError(
             f"{folder} is not what was recorded on {record.seen}: {'; '.join(problems)}. "
             f"Download it again with: bert-features download {row.name} --force"

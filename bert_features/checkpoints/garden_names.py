@@ -3,45 +3,42 @@
 import re
 
 # Names of the first TF2 BERTs (TF-Hub /1 and /2, behind `bert_model/`) -> today's.
-_OLD: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"\bencoder/layer_(?=\d)"), "transformer/layer_"),
-    (re.compile(r"\bembedding_postprocessor/type_embeddings$"), "type_embeddings/embeddings"),
-    (
-        re.compile(r"\bembedding_postprocessor/position_embeddings$"),
-        "position_embedding/embeddings",
-    ),
-    (re.compile(r"\bembedding_postprocessor/layer_norm/"), "embeddings/layer_norm/"),
-    (re.compile(r"(self_attention/)?self_attention_output/"), "self_attention/attention_output/"),
+_OLD = {
+    r"\bencoder/layer_(?=\d)": "transformer/layer_",
+    r"\bembedding_postprocessor/type_embeddings$": "type_embeddings/embeddings",
+    r"\bembedding_postprocessor/position_embeddings$": "position_embedding/embeddings",
+    r"\bembedding_postprocessor/layer_norm/": "embeddings/layer_norm/",
+    r"(self_attention/)?self_attention_output/": "self_attention/attention_output/",
     # The only block of an ALBERT.
-    (re.compile(r"\btransformer/(?=self_attention|intermediate/|output)"), "transformer/layer_0/"),
-]
+    r"\btransformer/(?=self_attention|intermediate/|output)": "transformer/layer_0/",
+}
 
 # Paths in the Model Garden's encoder objects, for variables whose name does not help.
-_PATHS: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"^layer_with_weights-0/embeddings$"), "word_embeddings/embeddings"),
-    (re.compile(r"^layer_with_weights-1/embeddings$"), "position_embedding/embeddings"),
-    (re.compile(r"^layer_with_weights-2/embeddings$"), "type_embeddings/embeddings"),
-    (re.compile(r"^layer_with_weights-3/(?=gamma$|beta$)"), "embeddings/layer_norm/"),
-    (re.compile(r"^layer_with_weights-\d+/(?=kernel$|bias$)"), "pooler_transform/"),
-    (re.compile(r"^_embedding_layer/"), "word_embeddings/"),
-    (re.compile(r"^_position_embedding_layer/(_position_)?"), "position_embedding/"),
-    (re.compile(r"^_type_embedding_layer/"), "type_embeddings/"),
-    (re.compile(r"^_embedding_norm_layer/"), "embeddings/layer_norm/"),
-    (re.compile(r"^_pooler_layer/"), "pooler_transform/"),
-    (re.compile(r"^_transformer_layers/(?=\d)"), "transformer/layer_"),
-    (re.compile(r"(?<=/)_attention_layer/_(query|key|value)_dense/"), r"self_attention/\1/"),
-    (re.compile(r"(?<=/)_attention_layer/_output_dense/"), "self_attention/attention_output/"),
-    (re.compile(r"(?<=/)_attention_layer_norm/"), "self_attention_layer_norm/"),
-    (re.compile(r"(?<=/)_intermediate_dense/"), "intermediate/"),
-    (re.compile(r"(?<=/)_output_dense/"), "output/"),
-    (re.compile(r"(?<=/)_output_layer_norm/"), "output_layer_norm/"),
-]
+_PATHS = {
+    r"^layer_with_weights-0/embeddings$": "word_embeddings/embeddings",
+    r"^layer_with_weights-1/embeddings$": "position_embedding/embeddings",
+    r"^layer_with_weights-2/embeddings$": "type_embeddings/embeddings",
+    r"^layer_with_weights-3/(?=gamma$|beta$)": "embeddings/layer_norm/",
+    r"^layer_with_weights-\d+/(?=kernel$|bias$)": "pooler_transform/",
+    r"^_embedding_layer/": "word_embeddings/",
+    r"^_position_embedding_layer/(_position_)?": "position_embedding/",
+    r"^_type_embedding_layer/": "type_embeddings/",
+    r"^_embedding_norm_layer/": "embeddings/layer_norm/",
+    r"^_pooler_layer/": "pooler_transform/",
+    r"^_transformer_layers/(?=\d)": "transformer/layer_",
+    r"(?<=/)_attention_layer/_(query|key|value)_dense/": r"self_attention/\1/",
+    r"(?<=/)_attention_layer/_output_dense/": "self_attention/attention_output/",
+    r"(?<=/)_attention_layer_norm/": "self_attention_layer_norm/",
+    r"(?<=/)_intermediate_dense/": "intermediate/",
+    r"(?<=/)_output_dense/": "output/",
+    r"(?<=/)_output_layer_norm/": "output_layer_norm/",
+}
 
 
 def in_todays_spelling(name: str) -> str:
     """A variable's name as today's encoders spell it."""
-    for pattern, today in _OLD:
-        name = pattern.sub(today, name)
+    for pattern, today in _OLD.items():
+        name = re.sub(pattern, today, name)
     return name
 
 
@@ -49,8 +46,8 @@ def name_at_path(path: str) -> str:
     """The name of the variable at a path in the saved objects of an encoder."""
     path = re.sub(r"^(encoder|model|encoder_network)/", "", path)
     path = re.sub(r"^layer_with_weights-(\d+)/(?=_)", _block_of_layer, path)
-    for pattern, name in _PATHS:
-        path = pattern.sub(name, path, count=1)
+    for pattern, name in _PATHS.items():
+        path = re.sub(pattern, name, path, count=1)
     return path
 
 

@@ -94,10 +94,7 @@ def fetch(name: str) -> Path:
       MissingExtraError: huggingface_hub is not installed.
     """
     model = parse(name)
-    if model is None:
-        raise CheckpointError(
-            f"{name!r} is not the name of a model of the Hugging Face Hub; the form is org/name"
-        )
+    assert model is not None  # else it is a name of another source
     try:
         import huggingface_hub
     except ImportError as error:

@@ -17,8 +17,8 @@ from typing import Any
 
 from bert_features import files
 from bert_features.checkpoints import locate, other_files
-from bert_features.checkpoints.modules import MAIN_CONFIG, MODULES
-from bert_features.checkpoints.sentence_transformers import transformer_path
+from bert_features.checkpoints.modules import MAIN_CONFIG, MODULES, read_modules
+from bert_features.checkpoints.sentence_transformers import path_of_transformer
 from bert_features.checkpoints.weight_readers import (
     SAVED_MODEL,
     is_index,
@@ -128,7 +128,7 @@ def _weights_in(names: Sequence[str], url: str, read: Callable[[str], bytes]) ->
     inner = ""
     if MODULES in names:
         source = f"{url}/{MODULES}"
-        inner = transformer_path(parse_json(read(MODULES), source), source)
+        inner = path_of_transformer(read_modules(parse_json(read(MODULES), source), source))
     start = f"{inner}/" if inner else ""
     there = [name.removeprefix(start) for name in names if name.startswith(start)]
     there = [name for name in there if "/" not in name or name == f"{locate.VARIABLES}.index"]

@@ -155,7 +155,7 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     modules, queries = read_routes(
         folder, read_modules(read_json(folder / MODULES), folder / MODULES)
     )
-    path = _path_of_transformer(modules)
+    path = path_of_transformer(modules)
     try:
         settings = _read_settings(folder, modules)
     except CheckpointError as error:  # the weights need none of the other files
@@ -266,7 +266,7 @@ def _read_settings(folder: Path, modules: list[tuple[str, str]]) -> SentenceTran
             after.append(read_dense_module(folder, path) if kind == "Dense" else "normalize")
     normalize = after[-1:] == ["normalize"]
     prompts, default, similarity, dim = read_main(folder / MAIN_CONFIG)
-    transformer = _path_of_transformer(modules)
+    transformer = path_of_transformer(modules)
     max_seq_length, do_lower_case = read_transformer(folder / transformer)
     return SentenceTransformersSettings(
         transformer_path=transformer,
@@ -299,15 +299,8 @@ def _problems(folder: Path, modules: list[tuple[str, str]]) -> Iterator[str]:
             yield f"its pooling is {', '.join(sorted(others))}"
 
 
-def transformer_path(modules: object, source: str | Path) -> str:
-    """The folder of the weights below the main one, from the contents of `modules.json`.
-
-    Raises CheckpointError if they are not a list of modules.
-    """
-    return _path_of_transformer(read_modules(modules, source))
-
-
-def _path_of_transformer(modules: list[tuple[str, str]]) -> str:
+def path_of_transformer(modules: list[tuple[str, str]]) -> str:
+    """The folder of the weights below the main one, by class and folder of each module."""
     return next((path for kind, path in modules if kind == "Transformer"), "")
 
 

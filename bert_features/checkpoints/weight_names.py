@@ -66,15 +66,9 @@ def _dense(
     canonical: str, huggingface: str, garden: str, shape: str, *garden_shapes: str
 ) -> list[Weight]:
     kernel, bias = garden_shapes or (shape, shape[1])
+    names = f"{canonical}/kernel", f"{huggingface}.weight", f"{garden}/kernel"
     return [
-        Weight(
-            f"{canonical}/kernel",
-            f"{huggingface}.weight",
-            f"{garden}/kernel",
-            shape,
-            kernel,
-            transposed=True,
-        ),
+        Weight(*names, shape, kernel, transposed=True),
         Weight(f"{canonical}/bias", f"{huggingface}.bias", f"{garden}/bias", shape[1], bias),
     ]
 

@@ -3,7 +3,7 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +13,11 @@ from bert_features.cli.command import (
     FileFormatOption,
     SeveralFeaturesArgument,
     command,
+    device_option,
 )
 from bert_features.cli.logs import error_line
 from bert_features.cli.progress import reporting
 from bert_features.cli.settings import as_option
-from bert_features.config.settings import DEVICES
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 from bert_features.files import Location, locate, name_of
 from bert_features.files.reporting import describe_size
@@ -40,12 +40,11 @@ def check(
     ] = False,
     processes: Annotated[
         int,
-        typer.Option(
+        device_option(
             metavar="N",
             min=1,
             help="Processes that compute for --repair, each with its share of the TPU chips, GPUs "
             "or CPU cores.",
-            rich_help_panel=DEVICES,
         ),
     ] = 1,
     accept_new_numbers: AcceptOption = False,
@@ -66,27 +65,20 @@ def check(
         raise ConfigError.naming(
             "{accept_new_numbers} is set, but only {repair} computes; pass both, or leave it out"
         )
-    by = _Repair(processes, accept_new_numbers) if repair else None
-    damaged = [path for path in paths if not _is_whole(path, format, by, debug=debug)]
+    how = {"processes": processes, "accept_new_numbers": accept_new_numbers} if repair else None
+    damaged = [path for path in paths if not _is_whole(path, format, how, debug=debug)]
     if damaged:
         raise typer.Exit(1)
 
 
-class _Repair(NamedTuple):
-    """How folders are repaired, see `corpus.job.repair`."""
-
-    processes: int
-    accept_new_numbers: bool
-
-
-def _is_whole(path: str, format: str | None, by: _Repair | None, *, debug: bool) -> bool:
+def _is_whole(path: str, format: str | None, how: dict[str, Any] | None, *, debug: bool) -> bool:
     """Prints the line of a file: to standard error if it is damaged.
 
-    A folder is repaired first, unless `by` is None.
+    A folder is repaired first, unless `how` is None: arguments of `corpus.job.repair`.
     """
     try:
-        if by is not None:
-            _repair(path, by)
+        if how is not None:
+            _repair(path, how)
         print(_report(path, format))
     except BertFeaturesError as error:
         if debug:
@@ -96,7 +88,7 @@ def _is_whole(path: str, format: str | None, by: _Repair | None, *, debug: bool)
     return True
 
 
-def _repair(path: str, by: _Repair) -> None:
+def _repair(path: str, how: dict[str, Any]) -> None:
     """Repairs a features folder, and prints which shards; files are left alone."""
     from bert_features.corpus.inputs import name_some
     from bert_features.corpus.job import repair
@@ -106,7 +98,7 @@ def _repair(path: str, by: _Repair) -> None:
     if folder is None:
         return
     with reporting() as report:
-        computed = repair(folder, **by._asdict(), progress=report)
+        computed = repair(folder, **how, progress=report)
     if computed:
         count = f"{len(computed):,} shard{'' if len(computed) == 1 else 's'}"
         print(f"{folder}: computed {count}: {name_some([name_of(part) for part in computed])}")

@@ -13,6 +13,7 @@ from bert_features.cli.help import CommandGroup, GroupedCommand, HelpAllOption
 from bert_features.cli.logs import LOG_JSON, log_form, set_up_logging
 from bert_features.cli.settings import option, set_signature
 from bert_features.config.extract_config import FileFormat
+from bert_features.config.settings import DEVICES, FILES, INPUT, OUTPUTS
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -27,6 +28,12 @@ app = typer.Typer(
     help="Contextual features from BERT checkpoints: text in, hidden layers out.",
 )
 
+# Options in a group of the help.
+file_option = functools.partial(typer.Option, rich_help_panel=FILES)
+input_option = functools.partial(typer.Option, rich_help_panel=INPUT)
+output_option = functools.partial(typer.Option, rich_help_panel=OUTPUTS)
+device_option = functools.partial(typer.Option, rich_help_panel=DEVICES)
+
 InputArgument = Annotated[
     str,
     typer.Argument(
@@ -39,9 +46,7 @@ FeaturesArgument = Annotated[str, typer.Argument(metavar="FEATURES", help=_FEATU
 SeveralFeaturesArgument = Annotated[list[str], typer.Argument(metavar="FILE...", help=_FEATURES)]
 FileFormatOption = Annotated[
     FileFormat | None,
-    typer.Option(
-        "--format", help="Format of the file. Default: the suffix decides.", show_default=False
-    ),
+    typer.Option("--format", help="Format of the file. Default: the suffix decides."),
 ]
 AcceptOption = Annotated[
     bool,

@@ -42,8 +42,7 @@ def compile(
         typer.Option(min=1, help="Number of rows on each chip, instead of --batch-size."),
     ] = None,
     largest: Annotated[
-        bool,
-        typer.Option(help="Search for the largest batch that fits (not with attention)."),
+        bool, typer.Option(help="Search for the largest batch that fits (not with attention).")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

@@ -16,8 +16,7 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 @takes_settings(*CheckpointOptions.__annotations__, "do_lower_case", config=False)
 def convert(
     checkpoint: Annotated[
-        str,
-        typer.Argument(metavar="IN", help="Checkpoint to convert: as for extract."),
+        str, typer.Argument(metavar="IN", help="Checkpoint to convert: as for extract.")
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to write.")],
     to: Annotated[

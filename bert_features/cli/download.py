@@ -17,7 +17,6 @@ def download(
         typer.Argument(
             metavar="NAME",
             help="Published name or alias, such as bert-tiny. Without a name, all are listed.",
-            show_default=False,
         ),
     ] = None,
     show_list: Annotated[

@@ -23,10 +23,7 @@ _OUTPUTS = tuple(
     # Without the settings of outputs that no export has.
     if name not in ("name", "kind", "top_k", "min_weight", "calibration")
 )
-_KINDS = {
-    "level": Literal["token", "sequence"],
-    "dtype": Literal["float32", "float16", "bfloat16"],
-}
+_KINDS = {"level": Literal["token", "sequence"], "dtype": Literal["float32", "float16", "bfloat16"]}
 
 
 @command("export --to exported --signature text --layers=-1 --level sequence --pooling mean")

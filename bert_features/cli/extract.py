@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bert_features.cli.command import AcceptOption, command
+from bert_features.cli.command import AcceptOption, command, device_option, file_option
 from bert_features.cli.logs import is_json, log_fields
 from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.cli.progress import reporting
@@ -19,7 +19,6 @@ from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import ALL
 from bert_features.config.output_specs import output_names
-from bert_features.config.settings import DEVICES, FILES
 from bert_features.files import STDOUT, Role, is_url
 from bert_features.files.reporting import describe_size
 
@@ -50,66 +49,58 @@ def extract(
     # Not a Path, which takes ./- for -.
     output: Annotated[
         str,
-        typer.Option(
+        file_option(
             "--output",
             "-o",
             help="File to write; - writes JSON lines to standard output, without the metadata. "
             "With / at its end: folder to write, a file for each shard, or its address (gs://, "
             "s3://). The same command resumes a folder that is not finished.",
-            rich_help_panel=FILES,
         ),
     ],
     settings: ExtractConfig,
     ledger: Annotated[
         Path | None,
-        typer.Option(
-            help="File that lists, as one JSON line for each example, its token counts and losses.",
-            rich_help_panel=FILES,
+        file_option(
+            help="File that lists, as one JSON line for each example, its token counts and losses."
         ),
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace an existing output file and ledger; begin a folder again.",
-            rich_help_panel=FILES,
+        file_option(
+            "--overwrite", help="Replace an existing output file and ledger; begin a folder again."
         ),
     ] = False,
     processes: Annotated[
         int,
-        typer.Option(
+        device_option(
             metavar="N",
             help="Processes that compute the shards of a folder, each with its share of the TPU "
             "chips, GPUs or CPU cores.",
-            rich_help_panel=DEVICES,
         ),
     ] = 1,
     ray: Annotated[
         str | None,
-        typer.Option(
+        device_option(
             metavar="ADDRESS",
             help="Compute the shards of a folder on Ray: the address of a cluster (HOST:PORT, auto "
             "or ray://HOST:PORT), or local for a Ray of this machine's own.",
-            rich_help_panel=DEVICES,
             hidden=True,
         ),
     ] = None,
     ray_actors: Annotated[
         str | None,
-        typer.Option(
+        device_option(
             metavar="MIN[:MAX]",
             help="Actors of --ray; by default 1 or more, while the cluster has room.",
-            rich_help_panel=DEVICES,
             hidden=True,
         ),
     ] = None,
     ray_resources: Annotated[
         str | None,
-        typer.Option(
+        device_option(
             metavar="NAME=AMOUNT",
             help="What each actor of --ray needs, as TPU=4, GPU=1 or CPU=2; by default the TPU "
             "chips of a host, one GPU, or up to 8 cores.",
-            rich_help_panel=DEVICES,
             hidden=True,
         ),
     ] = None,

@@ -23,8 +23,7 @@ _CASINGS = {True: "uncased", False: "cased", None: None}
 @command("inspect minilm")
 def inspect(
     checkpoint: Annotated[
-        str,
-        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: as for extract."),
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint to show: as for extract.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a list.")] = False,
 ) -> None:

@@ -72,11 +72,7 @@ class RunMetrics:
 
     def collect(self) -> Iterator[Any]:
         """The metrics of this moment."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            InfoMetricFamily,
-        )
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
         for name, (metric, text) in _COUNTERS.items():
             value = self._counts.get(name, 0)

@@ -39,8 +39,7 @@ def neighbors(
         list[str] | None,
         typer.Option(
             help="Text to compare with. May be given several times; - reads one from each line of "
-            "standard input.",
-            show_default=False,
+            "standard input."
         ),
     ] = None,
     query_id: Annotated[
@@ -49,7 +48,6 @@ def neighbors(
             metavar="ID",
             help="Id of a text in the file, instead of a text, for features of whole texts; it is "
             "not among its own neighbors. Needs no checkpoint. May be given several times.",
-            show_default=False,
         ),
     ] = None,
     feature: Annotated[
@@ -67,8 +65,7 @@ def neighbors(
         typer.Option(
             help="Prompt before each query: the name of one of the checkpoint's, or the text "
             "itself; empty for none. By default its prompt `query`, if it has one, else that of "
-            "the file.",
-            show_default=False,
+            "the file."
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbors of each query.")] = 10,
@@ -76,23 +73,20 @@ def neighbors(
         Literal["cosine", "dot"] | None,
         typer.Option(
             help="How vectors are compared: cosine, the default, or dot, as sparse vectors are. "
-            "Not for late interaction, which has MaxSim.",
-            show_default=False,
+            "Not for late interaction, which has MaxSim."
         ),
     ] = None,
     index: Annotated[
         Literal["faiss"] | None,
         typer.Option(
             help="Search by an approximate index of faiss. The first run builds it and keeps it in "
-            "the cache. Without this option the search is exact.",
-            show_default=False,
+            "the cache. Without this option the search is exact."
         ),
     ] = None,
     texts: Annotated[
         list[str] | None,
         typer.Option(
-            help="Input of the extraction, to show the texts. Give all inputs, in their order.",
-            show_default=False,
+            help="Input of the extraction, to show the texts. Give all inputs, in their order."
         ),
     ] = None,
     output_format: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import app, command
+from bert_features.cli.command import app, command, file_option, input_option, output_option
 from bert_features.cli.help import CommandGroup
 from bert_features.cli.progress import Heartbeat, describe_seconds
 from bert_features.cli.settings import as_option, takes_settings
@@ -19,7 +19,7 @@ from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES
 from bert_features.config.layers import ALL, parse_layers
-from bert_features.config.settings import FILES, INPUT, OUTPUTS, shown
+from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role, check_apart, check_target, real_target, replacing
 from bert_features.monitor.run import Pace
@@ -39,46 +39,30 @@ if TYPE_CHECKING:
 
 _MAX_TEXTS = 2
 
-
 # Not a Path, which would make one slash of the two in an address.
 OutputOption = Annotated[
     str,
-    typer.Option(
+    file_option(
         "--output",
         "-o",
         help="File to write: .png, .svg, or .html for an interactive report in a single file.",
-        rich_help_panel=FILES,
     ),
 ]
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing file.", rich_help_panel=FILES)
-]
+OverwriteOption = Annotated[bool, file_option("--overwrite", help="Replace an existing file.")]
 LayerOption = Annotated[
     str | None,
-    typer.Option(
+    output_option(
         "--layer",
         help="Layer to show: -L to L-1, or embeddings; by default the last, in a histogram all. An "
         ".html file has all, and begins with this one.",
-        show_default=False,
-        rich_help_panel=OUTPUTS,
     ),
 ]
 LayersOption = Annotated[
     str | None,
-    typer.Option(
+    output_option(
         "--layers",
         help="Layers to compare, as --layers=embeddings,0,-1; by default the embeddings and every "
         "block.",
-        show_default=False,
-        rich_help_panel=OUTPUTS,
-    ),
-]
-FileArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="File of labelled texts: csv, tsv, jsonl or Parquet.",
-        show_default=False,
     ),
 ]
 
@@ -90,8 +74,6 @@ kinds = typer.Typer(
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 app.add_typer(kinds, name="plot", help="Draws what layers compute, and compares them by a probe.")
-
-
 _kind = functools.partial(command, group=kinds)
 
 
@@ -100,15 +82,10 @@ _kind = functools.partial(command, group=kinds)
 def histogram(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text that has the token.")],
     output: OutputOption,
-    token: Annotated[
-        str, typer.Option(help="Piece of the text, as bank, ##ing or [CLS].", rich_help_panel=INPUT)
-    ],
+    token: Annotated[str, input_option(help="Piece of the text, as bank, ##ing or [CLS].")],
     settings: ExtractConfig,
     occurrence: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Number of the piece among equal ones, from 1.", rich_help_panel=INPUT
-        ),
+        int, input_option(metavar="N", help="Number of the piece among equal ones, from 1.")
     ] = 1,
     layer: LayerOption = None,
     overwrite: OverwriteOption = False,
@@ -151,21 +128,13 @@ def attention(
     settings: ExtractConfig,
     layers: Annotated[
         str | None,
-        typer.Option(
-            help="Layers, as --layers=0,-1; by default the last, in an .html file all.",
-            show_default=False,
-            rich_help_panel=OUTPUTS,
-        ),
+        output_option(help="Layers, as --layers=0,-1; by default the last, in an .html file all."),
     ] = None,
     heads: Annotated[
-        str,
-        typer.Option(
-            help="Heads, as 0,5; or all, or the mean or max of all.", rich_help_panel=OUTPUTS
-        ),
+        str, output_option(help="Heads, as 0,5; or all, or the mean or max of all.")
     ] = "all",
     level: Annotated[
-        Literal["token", "word"],
-        typer.Option(help="Rows and columns: tokens or words.", rich_help_panel=OUTPUTS),
+        Literal["token", "word"], output_option(help="Rows and columns: tokens or words.")
     ] = "token",
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -193,14 +162,11 @@ def word(
     output: OutputOption,
     settings: ExtractConfig,
     input_path: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="File of texts.", show_default=False)
+        str | None, typer.Argument(metavar="[FILE]", help="File of texts.")
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Text with the word, instead of a file. May be given several times.",
-            rich_help_panel=INPUT,
-        ),
+        input_option(help="Text with the word, instead of a file. May be given several times."),
     ] = None,
     layer: LayerOption = None,
     overwrite: OverwriteOption = False,
@@ -220,18 +186,18 @@ def word(
 @_kind("plot scatter labelled.csv --label-field topic -o topics.png")
 @takes_settings(*MODEL_SETTINGS, *INPUT_SETTINGS, "label_field", shown=["label_field"])
 def scatter(
-    input_path: FileArgument,
+    input_path: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="File of labelled texts: csv, tsv, jsonl or Parquet."),
+    ],
     output: OutputOption,
     settings: ExtractConfig,
     layers: LayersOption = None,
-    pooling: Annotated[
-        str, typer.Option(help="Poolings, separated by commas.", rich_help_panel=OUTPUTS)
-    ] = "mean,cls",
+    pooling: Annotated[str, output_option(help="Poolings, separated by commas.")] = "mean,cls",
     method: Annotated[
         str,
-        typer.Option(
-            help="Projections, separated by commas: pca, tsne (slower), umap (needs umap-learn).",
-            rich_help_panel=OUTPUTS,
+        output_option(
+            help="Projections, separated by commas: pca, tsne (slower), umap (needs umap-learn)."
         ),
     ] = "pca",
     overwrite: OverwriteOption = False,
@@ -265,38 +231,32 @@ def probe(
             metavar="FILE",
             help="File of texts with labels of texts, words or spans; or a features file with "
             "several layers and labels of words or spans.",
-            show_default=False,
         ),
     ],
     output: OutputOption,
     settings: ExtractConfig,
     test: Annotated[
         str | None,
-        typer.Option(
+        input_option(
             metavar="FILE",
             help="File of other examples to score, of the same kind; by default the examples are "
             "scored by cross-validation.",
-            rich_help_panel=INPUT,
-            show_default=False,
         ),
     ] = None,
     max_examples: Annotated[
         int,
-        typer.Option(
+        input_option(
             min=2,
             metavar="N",
             help="Most examples; of a larger file whole texts are drawn at random.",
-            rich_help_panel=INPUT,
         ),
     ] = MAX_EXAMPLES,
     layers: LayersOption = None,
     pooling: Annotated[
         str | None,
-        typer.Option(
+        output_option(
             help="Poolings, separated by commas, the preferred one first; by default mean, of "
-            "texts mean,cls,max, of a features file all.",
-            rich_help_panel=OUTPUTS,
-            show_default=False,
+            "texts mean,cls,max, of a features file all."
         ),
     ] = None,
     folds: Annotated[
@@ -311,11 +271,8 @@ def probe(
     ] = "accuracy",
     report: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="JSON file for every number, the settings and the versions.",
-            rich_help_panel=FILES,
-            show_default=False,
+        file_option(
+            metavar="FILE", help="JSON file for every number, the settings and the versions."
         ),
     ] = None,
     overwrite: OverwriteOption = False,

@@ -97,13 +97,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def update(self, done: int, total: int | None, work: int | None = None) -> None:
-        """Shows a new state.
-
-        Args:
-          done: the number of things done.
-          total: the number of things to do; None if unknown.
-          work: what the speed is measured by, if not by `done`.
-        """
+        """Shows a new state; `total` is None if unknown, `work` what the speed is measured by."""
         self.state = state = self._pace.note(done, total, done if work is None else work)
         if self._bar is not None:
             self._bar.update(
@@ -140,8 +134,7 @@ class ProgressDisplay:
 def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
     """Shows how far a run is: on the terminal or in the log, and in its metrics.
 
-    Yields:
-      What the run calls with its counts and the number of examples to do, None if unknown.
+    Gives what the run calls with its counts and the number of examples to do, None if unknown.
     """
     with ProgressDisplay(EXAMPLES) as display:
 

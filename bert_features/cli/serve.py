@@ -7,15 +7,12 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from bert_features.cli.command import command
+from bert_features.cli.command import command, file_option
 from bert_features.cli.logs import is_json, set_up_logging
 from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_fields_of, takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import TOKEN, Limits, ServeSettings
-from bert_features.config.settings import FILES
 from bert_features.errors import ConfigError
 
 logger = logging.getLogger("bert_features.serve")
@@ -35,10 +32,9 @@ def serve(
     limits: dict[str, Any],
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        file_option(
             help="File with the token that requests must have. Default: the environment variable "
-            f"{TOKEN}; if it is not set, no token.",
-            rich_help_panel=FILES,
+            f"{TOKEN}; if it is not set, no token."
         ),
     ] = None,
 ) -> None:

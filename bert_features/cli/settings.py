@@ -137,7 +137,6 @@ def _option(name: str, kind: Any, *, shown: bool) -> inspect.Parameter:
     declared = typer.Option(
         *_flags(name),
         help=setting_help(name),
-        show_default=False,
         rich_help_panel=marks.group,
         hidden=not (shown or marks.common),
     )

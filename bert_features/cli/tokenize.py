@@ -56,7 +56,6 @@ def tokenize(
             min=3,
             help="Cut examples to this many tokens, [CLS] and [SEP] included, as extract does by "
             "default. Without this option nothing is cut.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -93,9 +92,7 @@ def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
     if settings.vocab_file is not None and "checkpoint" not in settings.model_fields_set:
         (file, lower), config = _vocabulary_alone(settings.vocab_file, settings), None
     else:
-        checkpoint = find_checkpoint(
-            settings.checkpoint, config_file=settings.config_file, vocab_file=settings.vocab_file
-        )
+        checkpoint = find_checkpoint(settings.checkpoint, **settings.checkpoint_options())
         file, lower = resolve_vocabulary(checkpoint, settings.do_lower_case)
         config = checkpoint.config
     import_tensorflow()

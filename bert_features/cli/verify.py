@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bert_features.cli.command import command
+from bert_features.cli.command import command, device_option
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.bert_config import CheckpointOptions
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.settings import DEVICES
 from bert_features.files import check_target, real_target, write_whole
 from bert_features.files.reporting import describe_size
 from bert_features.machine.names import describe_devices
@@ -22,14 +21,7 @@ if TYPE_CHECKING:
     from bert_features.verify.report import Check, Report, Timing
 
 # Wide enough for every value, so that each row can be printed as soon as it is known.
-_COLUMNS = {
-    "check": 13,
-    "precision": 9,
-    "result": 7,
-    "measured": 8,
-    "allowed": 8,
-    "compared": 0,
-}
+_COLUMNS = {"check": 13, "precision": 9, "result": 7, "measured": 8, "allowed": 8, "compared": 0}
 _SIGNS = {"deviation": "<=", "cosine": ">="}
 
 
@@ -40,15 +32,11 @@ _SIGNS = {"deviation": "<=", "cosine": ">="}
 def verify(
     settings: ExtractConfig,
     checkpoint: Annotated[
-        str,
-        typer.Argument(metavar="CHECKPOINT", help="Checkpoint to check with: as for extract."),
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint to check with: as for extract.")
     ] = "minilm",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        typer.Option(
-            help="Precision of the arithmetic; auto checks float32, then bfloat16.",
-            rich_help_panel=DEVICES,
-        ),
+        device_option(help="Precision of the arithmetic; auto checks float32, then bfloat16."),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     report: Annotated[

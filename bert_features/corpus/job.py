@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
@@ -20,22 +19,15 @@ from bert_features.corpus.inputs import Inputs, check_unchanged, status_of
 from bert_features.corpus.plan import restore_settings
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
-from bert_features.corpus.shards import compute_shard
-from bert_features.corpus.target import (
-    FileTarget,
-    FolderTarget,
-    check_run,
-    files_read,
-    find_target,
-)
+from bert_features.corpus.shards import compute_shard, open_file
+from bert_features.corpus.target import FileTarget, FolderTarget, check_run, files_read, find_target
 from bert_features.errors import ConfigError, InputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import store_place
 from bert_features.extraction.ledger import Ledger
 from bert_features.files import Location, is_url, real_target
-from bert_features.formats import FeatureWriter, IdType, open_writer
-from bert_features.formats.jsonl import StreamWriter
+from bert_features.formats import IdType
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.shard_files import find_damaged
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -44,9 +36,6 @@ from bert_features.readers import registry
 from bert_features.readers.contents import no_examples
 from bert_features.readers.examples import source_of_input
 from bert_features.readers.opening import name_of
-
-if TYPE_CHECKING:
-    from bert_features.extraction.extractor import FeatureExtractor
 
 logger = logging.getLogger("bert_features")
 
@@ -215,7 +204,10 @@ def _extract_file(
             raise no_examples(name_of(path))
         id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
         mine = (target.shard or Shard()).take(chain([first], examples))
-        writer = stack.enter_context(_open_writer(extractor, target, id_type))
+        file = open_file(
+            extractor, target.output, target.format, id_type, overwrite=target.overwrite
+        )
+        writer = stack.enter_context(file)
         beside = target.output and real_target(target.output)
         place = stack.enter_context(store_place(config, beside))
         counts = compute_shard(
@@ -241,21 +233,6 @@ def _find_shard(index: int, count: int) -> Shard:
     alone = ", the whole input: this process knows of no others" if count == 1 else ""
     logger.info("shard auto is %d/%d%s", index, count, alone)
     return Shard(index, count)
-
-
-def _open_writer(
-    extractor: "FeatureExtractor", target: FileTarget, id_type: IdType
-) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
-    if target.output is None:
-        return contextlib.nullcontext(StreamWriter(extractor.features()))
-    return open_writer(
-        target.output,
-        format=target.format,
-        features=extractor.features(),
-        metadata=extractor.metadata(),
-        id_type=id_type,
-        overwrite=target.overwrite,
-    )
 
 
 def repair(

@@ -179,10 +179,7 @@ def _occurring(counts: np.ndarray) -> list[list[int]]:
 
 
 def plan(
-    config: ExtractConfig,
-    input_path: Inputs,
-    *,
-    progress: Callable[[int], None] | None = None,
+    config: ExtractConfig, input_path: Inputs, *, progress: Callable[[int], None] | None = None
 ) -> Plan:
     """Finds out what `extract` would do with its inputs, without a step of the model.
 
@@ -298,17 +295,10 @@ def _add_counts(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def suggest_buckets(
     row_lengths: Sequence[int] | np.ndarray, *, max_seq_length: int, max_buckets: int
 ) -> tuple[int, ...]:
-    """The set of buckets with the least padding.
+    """The set of buckets with the least padding; `max_seq_length` alone if there are no rows.
 
-    By dynamic programming over all sets of multiples of 8 and `max_seq_length`.
-
-    Args:
-      row_lengths: number of rows that have 0, 1, 2, … tokens.
-      max_seq_length: largest possible bucket.
-      max_buckets: largest number of buckets.
-
-    Returns:
-      Ascending lengths; `max_seq_length` alone if there are no rows.
+    By dynamic programming over all sets of multiples of 8 and `max_seq_length`. `row_lengths` are
+    the numbers of rows that have 0, 1, 2, … tokens.
     """
     rows_up_to = np.cumsum(np.append(row_lengths, np.zeros(max_seq_length + 1, np.int64)))
     multiples = [*range(_LENGTH_STEP, max_seq_length, _LENGTH_STEP), max_seq_length]

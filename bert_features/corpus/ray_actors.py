@@ -213,12 +213,8 @@ class ShardActor:
     """Holds a model in a process of Ray's.
 
     Its methods return messages and raise nothing: an error that Ray carries loses its class.
-    `write` runs in one thread; `take_news` and `stop` are called meanwhile in others.
-
-    Args:
-      job: what it computes.
-      current_folder: the folder that relative paths are seen from.
-      cores: the CPU cores that Ray reckons it to use; None for all.
+    `write` runs in one thread; `take_news` and `stop` are called meanwhile in others. Relative
+    paths are seen from `current_folder`; Ray reckons it to use `cores`, None for all.
     """
 
     def __init__(self, job: ShardJob, current_folder: str, cores: int | None) -> None:
@@ -227,12 +223,10 @@ class ShardActor:
         self._ended = threading.Event()
 
     def load(self) -> list[Message | Exception]:
-        """Loads the model.
+        """Loads the model, and gives the news: at last `Ready`, or an exception.
 
-        Returns:
-          News with `Ready`. An exception if this node has other versions or another checkpoint than
-          the machine of the run, if it does not see the run's folder, or if the model cannot be
-          loaded.
+        It is an exception if this node has other versions or another checkpoint than the machine of
+        the run, if it does not see the run's folder, or if the model cannot be loaded.
         """
         try:
             self._prepare()

@@ -6,13 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.inputs import (
-    changed_input,
-    check_still,
-    look_up_all,
-    name_some,
-    place_of,
-)
+from bert_features.corpus.inputs import changed_input, check_still, look_up_all, name_some, place_of
 from bert_features.corpus.plan import add_defaults, cut_input
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path

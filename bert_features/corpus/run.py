@@ -13,22 +13,13 @@ from typing import TypeAlias
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
+from bert_features.corpus import resuming
 from bert_features.corpus.executor import Executor, Ready
 from bert_features.corpus.folder import empty, holding, tidy
 from bert_features.corpus.inputs import name_some
 from bert_features.corpus.plan import describe_run, make_plan
 from bert_features.corpus.processes import Processes
 from bert_features.corpus.ray_actors import RayActors
-from bert_features.corpus.resuming import (
-    check_same_format,
-    check_same_inputs,
-    check_same_plan,
-    check_same_run,
-    check_unchanged_inputs,
-    record_new_numbers,
-    warn_of_other_processor,
-    with_new_numbers,
-)
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
@@ -36,12 +27,7 @@ from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
 from bert_features.files import Location, storage_errors
-from bert_features.formats.manifest import (
-    MANIFEST,
-    FinishedEntry,
-    Manifest,
-    has_manifest,
-)
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
 from bert_features.monitor.run import RunMonitor
@@ -164,11 +150,11 @@ class FolderRun:
             begun = Manifest.read(self._folder)
             wanted = describe_run(self._config, self._checkpoint)
             if self._accept_new_numbers:
-                begun = with_new_numbers(begun, wanted["versions"])
-            check_same_run(begun, wanted)
-            check_same_format(begun, self._target.format)
-            check_same_inputs(begun, self._inputs)
-            check_unchanged_inputs(begun, self._config)
+                begun = resuming.with_new_numbers(begun, wanted["versions"])
+            resuming.check_same_run(begun, wanted)
+            resuming.check_same_format(begun, self._target.format)
+            resuming.check_same_inputs(begun, self._inputs)
+            resuming.check_unchanged_inputs(begun, self._config)
             return begun, False
         if self._ray is not None:
             check_answers(self._ray)
@@ -195,15 +181,19 @@ class FolderRun:
                     empty(self._folder)
                 elif self._has_begun():
                     here = {**manifest.run, "device": ready.device}
-                    check_same_plan(Manifest.read(self._folder), replace(manifest, run=here))
+                    resuming.check_same_plan(
+                        Manifest.read(self._folder), replace(manifest, run=here)
+                    )
                 facts = {"device": ready.device, "processor": ready.processor, **ready.shared}
                 known = {name: value for name, value in facts.items() if value}
                 replace(manifest, run=manifest.run | known).write()
             else:
-                check_same_run(manifest, {"device": ready.device})
-                warn_of_other_processor(manifest, ready.processor)
+                resuming.check_same_run(manifest, {"device": ready.device})
+                resuming.warn_of_other_processor(manifest, ready.processor)
                 if self._accept_new_numbers:
-                    state.manifest = record_new_numbers(manifest, ready.shared, len(state.done))
+                    state.manifest = resuming.record_new_numbers(
+                        manifest, ready.shared, len(state.done)
+                    )
             manifest.begin()
             monitor.begin(self._checkpoint.name, ready.device)
             state.started = time.monotonic()
@@ -249,10 +239,7 @@ class _State:
     """
 
     def __init__(
-        self,
-        manifest: Manifest,
-        finished: Mapping[int, FinishedEntry],
-        damaged: Collection[int],
+        self, manifest: Manifest, finished: Mapping[int, FinishedEntry], damaged: Collection[int]
     ) -> None:
         self.manifest = manifest
         lost = find_missing(manifest, finished) | set(damaged)
@@ -284,7 +271,7 @@ class _State:
                 f"the others, {self.manifest.name(min(lost))} first; run the same command again"
             )
         found = Manifest.read(self.manifest.folder)
-        check_same_plan(found, self.manifest)
+        resuming.check_same_plan(found, self.manifest)
         finished = tuple(self.done[shard] for shard in range(len(self.manifest.shards)))
         replace(found, finished=finished).write()
 

@@ -1,5 +1,6 @@
 """The shards of one process: each computed by itself, and put in its place whole."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from bert_features.extraction.ledger import Ledger
 from bert_features.extraction.writing import write_behind
 from bert_features.files import storage_errors
 from bert_features.files.checksums import as_hex, checksum_of_ends, checksum_of_file
-from bert_features.formats import FeatureWriter, open_writer, output_targets
+from bert_features.formats import FeatureWriter, IdType, open_writer, output_targets
 from bert_features.formats.headers import TEXTS_CHECKSUM
 from bert_features.formats.jsonl import StreamWriter
 from bert_features.formats.manifest import EARLIER, FinishedEntry, Manifest
@@ -105,8 +106,9 @@ class ShardWriter:
             part=InputPart(entry.first, entry.records, entry.start, entry.end, entry.line),
             place=place,
         )
+        form = manifest.format, manifest.id_type
         with manifest.store.placing(manifest.name(shard)) as path:
-            with self._open_writer(path) as writer:
+            with open_file(self._extractor, path, *form, overwrite=True) as writer:
                 counts = compute_shard(
                     self._extractor,
                     lambda: registry.read(source),
@@ -121,15 +123,26 @@ class ShardWriter:
         seconds = time.monotonic() - started
         return finished.model_copy(update={"seconds": seconds, TEXTS_CHECKSUM: writer.texts_crc32c})
 
-    def _open_writer(self, path: Path) -> FeatureWriter:
-        return open_writer(
-            path,
-            format=self._job.manifest.format,
-            features=self._extractor.features(),
-            metadata=self._extractor.metadata(),
-            id_type=self._job.manifest.id_type,
-            overwrite=True,
-        )
+
+def open_file(
+    extractor: "FeatureExtractor",
+    path: Path | None,
+    format: str,
+    id_type: IdType,
+    *,
+    overwrite: bool,
+) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
+    """Begins the features file of a shard; without a path, JSON lines on standard output."""
+    if path is None:
+        return contextlib.nullcontext(StreamWriter(extractor.features()))
+    return open_writer(
+        path,
+        format=format,
+        features=extractor.features(),
+        metadata=extractor.metadata(),
+        id_type=id_type,
+        overwrite=overwrite,
+    )
 
 
 def compute_shard(
@@ -144,17 +157,9 @@ def compute_shard(
 ) -> Counts:
     """Computes the features of the examples of a shard, and writes them; gives the totals.
 
-    Args:
-      extractor: the model.
-      examples: gives an iterator over the examples.
-      writer: takes their features.
-      place: where the features of texts that repeat are; None for nowhere.
-      progress: called after every step of the device with the totals so far.
-      stages: measures the stages.
-      ledger: takes the counts of each example.
-
-    Raises:
-      BertFeaturesError: see `FeatureExtractor.batches`.
+    `place` is where the features of texts that repeat are; None for nowhere. After every step of
+    the device `progress` is called with the totals so far. Raises errors of
+    `FeatureExtractor.batches`.
     """
     counts, crc = Counts(), 0
 

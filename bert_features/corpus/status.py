@@ -24,6 +24,8 @@ from bert_features.formats.manifest import (
 )
 from bert_features.formats.shard_files import find_missing
 
+State = Literal["finished", "running", "stopped", "unfinished"]
+
 
 @dataclass(frozen=True)
 class Status:
@@ -44,7 +46,7 @@ class Status:
     """
 
     folder: Location
-    state: Literal["finished", "running", "stopped", "unfinished"]
+    state: State
     holder: Holder | None = None
     shards: int = 0
     finished_shards: int = 0
@@ -95,8 +97,7 @@ def read_status(folder: Location) -> Status:
     manifest, finished = _read(folder)
     missing = find_missing(manifest, finished)
     done = [shard for shard in finished if shard not in missing]
-    state: Literal["finished", "running", "stopped", "unfinished"]
-    state = "stopped" if isinstance(folder, Path) else "unfinished"
+    state: State = "stopped" if isinstance(folder, Path) else "unfinished"
     if holder is not None:
         state = "running"
     elif manifest.finished is not None:

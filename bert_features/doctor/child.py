@@ -18,12 +18,10 @@ from bert_features.machine import hardware, jax_on_cpus, tpu_installation
 
 
 def main(runtime: str, seconds: float, *, with_tpu: bool) -> None:
-    """Runs the stages of a runtime; if the first fails, no other is run.
+    """Runs the stages of a runtime, `tensorflow` or `jax`; if the first fails, no other is run.
 
-    Args:
-      runtime: `tensorflow` or `jax`.
-      seconds: when SIGALRM ends this process, whatever becomes of its parent.
-      with_tpu: whether TensorFlow initialises the TPU, as a run does.
+    After these seconds SIGALRM ends this process, whatever becomes of its parent. `with_tpu` makes
+    TensorFlow initialise the TPU, as a run does.
     """
     signal.setitimer(signal.ITIMER_REAL, seconds)
     # Imports may abort here; a core dump of gigabytes must not follow.

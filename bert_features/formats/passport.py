@@ -6,6 +6,8 @@ though no setting did.
 """
 
 import base64
+import functools
+import itertools
 import json
 import logging
 import math
@@ -120,9 +122,10 @@ class FeaturePassport:
         return cls(json.loads(json.dumps(space)), numbers, feature.ranges, canaries)
 
     @property
-    def is_rough(self) -> bool:
-        """Whether a product or the output is in bfloat16."""
-        return "bfloat16" in (self.numbers["precision"], self.numbers["dtype"])
+    def tolerance(self) -> float:
+        """What its values may differ by on machines that work."""
+        is_rough = "bfloat16" in (self.numbers["precision"], self.numbers["dtype"])
+        return _ROUGH if is_rough else _NEAR
 
     def values(self, name: str) -> np.ndarray:
         """The canaries, float32 [texts, W]; OutputError if those of `name` are damaged."""
@@ -235,57 +238,65 @@ class Passport:
         common and one has a single feature, it is compared with the feature of the other that is
         most like it. Raises OutputError if there is nothing to compare.
         """
-        mine, theirs = self.features, other.features
-        if feature is not None:
-            first, _, second = feature.partition("=")
-            pairs = [(first, second or first)]
-            pairs = [(a, b) for a, b in pairs if a in mine and b in theirs]
-        else:
-            pairs = [(name, name) for name in mine if name in theirs]
-            if not pairs and min(len(mine), len(theirs)) == 1:
-                every = [(a, b) for a in mine for b in theirs]
-                pairs = [min(every, key=lambda p: len(_both(mine[p[0]].space, theirs[p[1]].space)))]
-            left = {*mine, *theirs} - {name for pair in pairs for name in pair}
-            if pairs and left:
-                logger.info("not compared, as one side alone has them: %s", ", ".join(sorted(left)))
+        pairs = self._pairs(other, feature)
         if not pairs:
             wanted = "no feature of the same name" if feature is None else f"no feature {feature!r}"
             raise OutputError(
-                f"the two have {wanted}; {self.name} has {', '.join(mine)}, and {other.name} has "
-                f"{', '.join(theirs)}: name one of each as NAME=NAME"
+                f"the two have {wanted}; {self.name} has {', '.join(self.features)}, and "
+                f"{other.name} has {', '.join(other.features)}: name one of each as NAME=NAME"
             )
-        return [
-            Comparison(a, b, *_compare((self.name, mine[a]), (other.name, theirs[b])))
-            for a, b in pairs
-        ]
+        return [self._compare(other, *pair) for pair in pairs]
+
+    def _pairs(self, other: "Passport", feature: str | None) -> list[tuple[str, str]]:
+        """The names of the features that `compare` compares; logs which it leaves out."""
+        mine, theirs = self.features, other.features
+        if feature is not None:
+            first, _, second = feature.partition("=")
+            second = second or first
+            return [(first, second)] if first in mine and second in theirs else []
+        pairs = [(name, name) for name in mine if name in theirs]
+        if not pairs and min(len(mine), len(theirs)) == 1:
+            every = itertools.product(mine, theirs)
+            pairs = [min(every, key=lambda p: len(_both(mine[p[0]].space, theirs[p[1]].space)))]
+        left = {*mine, *theirs}.difference(*pairs)
+        if pairs and left:
+            logger.info("not compared, as one side alone has them: %s", ", ".join(sorted(left)))
+        return pairs
+
+    def _compare(self, other: "Passport", a: str, b: str) -> Comparison:
+        """Compares the feature `a` of this passport with the feature `b` of another one."""
+        made, mine, theirs = (
+            functools.partial(Comparison, a, b),
+            self.features[a],
+            other.features[b],
+        )
+        sides = (self.name, mine), (other.name, theirs)
+        without = [name for name, each in sides if not each.canaries]
+        exact = None if without else distance(*(each.values(name) for name, each in sides))
+        if space := _both(mine.space, theirs.space):
+            return made("not comparable", _with_agreement(space, exact))
+        numbers = _both(mine.numbers, theirs.numbers)
+        if mine.ranges and theirs.ranges and mine.ranges != theirs.ranges:
+            numbers = (*numbers, "other int8 ranges")
+        if exact is None:
+            reason = f"{' and '.join(without)} {'have' if len(without) > 1 else 'has'} no canaries"
+            return made("same settings", (reason, *numbers))
+        if not exact.is_within(max(mine.tolerance, theirs.tolerance)):
+            reason = f"other numbers by the same settings ({exact})"
+            return made("not comparable", (reason, *numbers), exact.cosine)
+        found = distance(*(each.stored(name) for name, each in sides))
+        if found.is_close:
+            return made("equal", numbers, found.cosine)
+        if not (exact.is_close or any(d.startswith(("precision ", "dtype ")) for d in numbers)):
+            numbers = (*numbers, str(exact))  # else nothing would explain the difference
+        return made("lower precision", numbers, found.cosine)
 
 
-def _compare(
-    a: tuple[str, FeaturePassport], b: tuple[str, FeaturePassport]
-) -> tuple[Verdict, tuple[str, ...], float | None]:
-    """Compares two features, each with the name of what has it."""
-    (_, mine), (_, theirs) = a, b
-    without = [name for name, each in (a, b) if not each.canaries]
-    exact = None if without else distance(*(each.values(name) for name, each in (a, b)))
-    if space := _both(mine.space, theirs.space):
-        agree = " (their canaries agree)" if exact is not None and exact.is_close else ""
-        return "not comparable", tuple(d + agree * d.startswith("checkpoint ") for d in space), None
-    numbers = _both(mine.numbers, theirs.numbers)
-    if mine.ranges and theirs.ranges and mine.ranges != theirs.ranges:
-        numbers = (*numbers, "other int8 ranges")
-    if exact is None:
-        have = "have" if len(without) > 1 else "has"
-        reason = f"{' and '.join(without)} {have} no canaries"
-        return "same settings", (reason, *numbers), None
-    most = _ROUGH if mine.is_rough or theirs.is_rough else _NEAR
-    if not exact.is_within(most):
-        reason = f"other numbers by the same settings ({exact})"
-        return "not comparable", (reason, *numbers), exact.cosine
-    found = distance(*(each.stored(name) for name, each in (a, b)))
-    if found.is_close:
-        return "equal", numbers, found.cosine
-    explained = exact.is_close or any(d.startswith(("precision ", "dtype ")) for d in numbers)
-    return "lower precision", numbers if explained else (*numbers, str(exact)), found.cosine
+def _with_agreement(differences: tuple[str, ...], exact: Distance | None) -> tuple[str, ...]:
+    """Adds to the difference of the checkpoints that the canaries agree, if they do."""
+    if exact is None or not exact.is_close:
+        return differences
+    return tuple(d + " (their canaries agree)" * d.startswith("checkpoint ") for d in differences)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> Distance:

@@ -56,12 +56,9 @@ class Match(NamedTuple):
 
 
 class MaxSimSearch:
-    """Finds the texts nearest to some queries among blocks of texts.
+    """Finds the texts nearest to some queries among blocks of texts, `top` for each query.
 
-    Args:
-      queries: what to look for.
-      top: number of texts to find for each query.
-      mean: whether a similarity is divided by the number of vectors of the query.
+    With `mean` a similarity is divided by the number of vectors of the query.
 
     Attributes:
       counts: the texts so far: `compared`; and left out, because they have no vector (`zero`), or
@@ -133,7 +130,8 @@ class MaxSimSearch:
             near = np.flatnonzero(upper > self._hits[number].bound(self._top))
             if len(near) > self._top:
                 near = near[upper[near] >= np.partition(lower[near], -self._top)[-self._top]]
-            exact = np.array([_max_sim(query, _rows(vectors, splits, t)) for t in texts[near]])
+            rows = (vectors[splits[text] : splits[text + 1]] for text in texts[near])
+            exact = np.array([_max_sim(query, own) for own in rows])
             block = exact, first + texts[near], np.zeros(len(near), np.int64)
             self._hits[number] = self._hits[number].joined(self._top, *block)
 
@@ -146,10 +144,6 @@ def _parts(splits: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
         stop = max(stop, start + 1)
         yield start, stop
         start = stop
-
-
-def _rows(vectors: np.ndarray, splits: np.ndarray, text: int) -> np.ndarray:
-    return vectors[splits[text] : splits[text + 1]]
 
 
 def _products(query: np.ndarray, vectors: np.ndarray) -> Iterator[np.ndarray]:

@@ -21,9 +21,10 @@ from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
 from bert_features.formats.small_vectors import restore
-from bert_features.neighbors.ways import WAYS, Options
+from bert_features.neighbors.queries import Options
+from bert_features.neighbors.ways import WAYS
 from bert_features.readers import registry
-from bert_features.readers.examples import source_of
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file
@@ -111,20 +112,20 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
             count=len(file.features),
             names=names,
         )
-    for feature in file.features:
-        if name in (None, feature.name) and not KINDS[feature.kind].search:
-            raise ConfigError(
-                f"{feature.name} has kind '{feature.kind}', which has no neighbors; name a feature "
-                "of vectors"
-            )
-        if name in (None, feature.name):
-            return feature
-    raise ConfigError.naming(
-        "{feature} is {received!r}; allowed in {path}: {names}",
-        received=name,
-        path=file.path,
-        names=names,
-    )
+    chosen = next((each for each in file.features if name in (None, each.name)), None)
+    if chosen is None:
+        raise ConfigError.naming(
+            "{feature} is {received!r}; allowed in {path}: {names}",
+            received=name,
+            path=file.path,
+            names=names,
+        )
+    if not KINDS[chosen.kind].search:
+        raise ConfigError(
+            f"{chosen.name} has kind '{chosen.kind}', which has no neighbors; name a feature of "
+            "vectors"
+        )
+    return chosen
 
 
 def vectors_of_ids(
@@ -210,9 +211,7 @@ def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     settings = ExtractConfig(
         **{name: value for name, value in recorded.items() if name in names and value is not None}
     )
-    sources = [
-        source_of(path, settings.input_settings(), settings.encoding_errors) for path in paths
-    ]
+    sources = [source_of_input(settings, path) for path in paths]
     with contextlib.closing(Ids(sources[0])) as ids:
         for source in sources:
             yield from registry.read(source, ids)

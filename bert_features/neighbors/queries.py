@@ -4,7 +4,8 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,18 @@ logger = logging.getLogger("bert_features")
 _CONTINUES = "##"
 # The extractor of the last call, by its settings. Not more than one: BERT-large takes 1.3 GB.
 _loaded: "dict[ExtractConfig, FeatureExtractor]" = {}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of `nearest`; `named` has those that choose the checkpoint."""
+
+    token: str | None
+    top: int
+    similarity: str | None
+    index: str | None
+    prompt: str | None
+    named: dict[str, str | None]
 
 
 def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> list[str | None]:
@@ -60,18 +73,9 @@ def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> li
 
 
 def embed(
-    file: FeatureFile,
-    feature: Feature,
-    texts: Sequence[str],
-    *,
-    token: str | None,
-    prompt: str | None,
-    named: dict[str, str | None],
+    file: FeatureFile, feature: Feature, texts: Sequence[str], options: Options
 ) -> np.ndarray:
     """The vectors of texts, or of a word in each, made as the vectors of a features file were.
-
-    `token` and `prompt` are arguments of `nearest`; `named` has its `checkpoint`, `config_file` and
-    `vocab_file`.
 
     Returns:
       float64 [texts, D].
@@ -82,42 +86,40 @@ def embed(
       CheckpointError: the checkpoint is not usable, or is not the one that the file records.
     """
     is_whole = LEVELS[feature.level].is_text
-    words = check_words(feature, texts, token)
-    if prompt is not None and not is_whole:
+    words = check_words(feature, texts, options.token)
+    if options.prompt is not None and not is_whole:
         raise ConfigError.naming(
             "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
             "leave {prompt} out",
             name=feature.name,
             level=feature.level,
         )
-    extractor = load_extractor(file, feature, named)
+    extractor = load_extractor(file, feature, options)
     if is_whole:
         extractor = extractor.of_queries(feature.name)
-        before = prompt_of_queries(extractor, prompt)
+        before = prompt_of_queries(extractor, options)
         if feature.is_sequence:
             vectors = extractor.encode(list(texts), feature.name, prompt=before)
             return np.asarray(vectors, np.float64)
         spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
-        options: dict[str, Any] = {"prompt": before, "spans": spans, "ragged": True}
-        return np.asarray(extractor.encode(list(texts), feature.name, **options).values, np.float64)
+        found = extractor.encode(list(texts), feature.name, prompt=before, spans=spans, ragged=True)
+        return np.asarray(found.values, np.float64)
     records = extractor(list(texts))
     vector = {"word": _word_vector, "token": _token_vector}[feature.level]
     pairs = zip(records, words, strict=True)
     return np.array([vector(record, feature.name, str(word), extractor) for record, word in pairs])
 
 
-def prompt_of_queries(extractor: "FeatureExtractor", prompt: str | None) -> str | None:
+def prompt_of_queries(extractor: "FeatureExtractor", options: Options) -> str | None:
     """The prompt of queries: a name or a text, or the checkpoint's own for them."""
     prompts = extractor.preparation.prompts
-    return prompts.of_queries() if prompt is None else prompts.choose(prompt)
+    return prompts.of_queries() if options.prompt is None else prompts.choose(options.prompt)
 
 
-def load_extractor(
-    file: FeatureFile, feature: Feature, named: dict[str, str | None]
-) -> "FeatureExtractor":
+def load_extractor(file: FeatureFile, feature: Feature, options: Options) -> "FeatureExtractor":
     """The extractor that makes the features of a file again; errors as `embed`."""
-    chosen = named["checkpoint"] is not None
-    config = restore_config(file, named)
+    chosen = options.named["checkpoint"] is not None
+    config = restore_config(file, options.named)
     with _named_in(file, chosen=chosen):
         found = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
     if found is not None:

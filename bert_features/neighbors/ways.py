@@ -15,9 +15,8 @@ from bert_features.formats.records import Feature, ShortRepr
 from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.faiss_index import search_index
 from bert_features.neighbors.maxsim import Match, MaxSimSearch, Query, best_match, matches
-from bert_features.neighbors.queries import embed, load_extractor, prompt_of_queries
-from bert_features.neighbors.search import HammingSearch, Hits, Search, blocks
-from bert_features.neighbors.sparse_search import SparseSearch
+from bert_features.neighbors.queries import Options, embed, load_extractor, prompt_of_queries
+from bert_features.neighbors.search import HammingSearch, Hits, Search, SparseSearch, blocks
 from bert_features.readers.input_example import InputExample
 
 logger = logging.getLogger("bert_features")
@@ -52,18 +51,6 @@ class Neighbor(ShortRepr):
         if self.tokens is None or self.position is None:
             return None
         return self.tokens[self.position]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Arguments of `nearest`; `named` has those that choose the checkpoint."""
-
-    token: str | None
-    top: int
-    similarity: str | None
-    index: str | None
-    prompt: str | None
-    named: dict[str, str | None]
 
 
 class VectorWay:
@@ -108,8 +95,7 @@ class VectorWay:
 
     def of_texts(self, texts: Sequence[str]) -> Any:
         """Queries of texts; errors as `queries.embed`."""
-        token, prompt, named = self.options.token, self.options.prompt, self.options.named
-        return embed(self.file, self.feature, texts, token=token, prompt=prompt, named=named)
+        return embed(self.file, self.feature, texts, self.options)
 
     def find(self, queries: Any) -> list[Hits]:
         """What is nearest to each query."""
@@ -158,9 +144,9 @@ class TermWay(VectorWay):
 
     def of_texts(self, texts: Sequence[str]) -> Any:
         """A CSR matrix [Q, V]; errors as `queries.embed`."""
-        extractor = load_extractor(self.file, self.feature, self.options.named)
-        extractor = extractor.of_queries(self.feature.name)
-        prompt = prompt_of_queries(extractor, self.options.prompt)
+        loaded = load_extractor(self.file, self.feature, self.options)
+        extractor = loaded.of_queries(self.feature.name)
+        prompt = prompt_of_queries(extractor, self.options)
         return extractor.encode(list(texts), self.feature.name, prompt=prompt)
 
     def find(self, queries: Any) -> list[Hits]:
@@ -188,8 +174,8 @@ class MaxSimWay(VectorWay):
 
     def of_texts(self, texts: Sequence[str]) -> list[Query]:
         """Queries with their tokens; errors as `queries.embed`."""
-        extractor = load_extractor(self.file, self.feature, self.options.named)
-        prompt = prompt_of_queries(extractor, self.options.prompt)
+        extractor = load_extractor(self.file, self.feature, self.options)
+        prompt = prompt_of_queries(extractor, self.options)
         examples = [InputExample(number, text) for number, text in enumerate(texts)]
         frame, sides = extractor.tokenizer.frame, extractor.preparation.sides
         assert sides is not None  # the output is for late interaction

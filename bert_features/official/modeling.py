@@ -139,9 +139,7 @@ class BertModel:
         with tf.compat.v1.variable_scope(scope, default_name="bert"):
             weights = [
                 tf.compat.v1.get_variable(
-                    name,
-                    variable.shape,
-                    initializer=_initializer(name, checked.initializer_range),
+                    name, variable.shape, initializer=_initializer(name, checked.initializer_range)
                 )
                 for variable, (name,) in zip(
                     encoder.trainable_variables, encoder.weight_names(), strict=True

@@ -13,16 +13,8 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from bert_features.official import tpu_estimator
 from bert_features.official.model_fn import EstimatorSpec, ModeKeys
-from bert_features.official.tpu_estimator import (
-    InputPipelineConfig,
-    OldEstimator,
-    OldRunConfig,
-    TPUClusterResolver,
-    TPUConfig,
-    TPUEstimator,
-    TPURunConfig,
-)
 
 _PAGE = "docs/migrating.md lists what is left out, and what to use"
 
@@ -39,22 +31,22 @@ contrib = _Names(
     path="tf.contrib",
     tpu=_Names(
         path="tf.contrib.tpu",
-        InputPipelineConfig=InputPipelineConfig,
-        RunConfig=TPURunConfig,
-        TPUConfig=TPUConfig,
-        TPUEstimator=TPUEstimator,
+        InputPipelineConfig=tpu_estimator.InputPipelineConfig,
+        RunConfig=tpu_estimator.TPURunConfig,
+        TPUConfig=tpu_estimator.TPUConfig,
+        TPUEstimator=tpu_estimator.TPUEstimator,
         TPUEstimatorSpec=EstimatorSpec,
     ),
     cluster_resolver=_Names(
-        path="tf.contrib.cluster_resolver", TPUClusterResolver=TPUClusterResolver
+        path="tf.contrib.cluster_resolver", TPUClusterResolver=tpu_estimator.TPUClusterResolver
     ),
 )
 estimator = _Names(
     path="tf.estimator",
-    Estimator=OldEstimator,
+    Estimator=tpu_estimator.OldEstimator,
     EstimatorSpec=EstimatorSpec,
     ModeKeys=ModeKeys,
-    RunConfig=OldRunConfig,
+    RunConfig=tpu_estimator.OldRunConfig,
 )
 
 

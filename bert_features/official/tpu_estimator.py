@@ -29,10 +29,7 @@ class TPUConfig:
     """The settings of a TPU, kept as attributes: none has a meaning any more."""
 
     def __init__(
-        self,
-        iterations_per_loop: int | None = None,
-        num_shards: int | None = None,
-        **others: Any,
+        self, iterations_per_loop: int | None = None, num_shards: int | None = None, **others: Any
     ) -> None:
         vars(self).update(iterations_per_loop=iterations_per_loop, num_shards=num_shards, **others)
         _log_unused("TPUConfig", vars(self), "all devices of this machine share each batch")

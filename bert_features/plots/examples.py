@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,16 +22,14 @@ from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.extraction.description import find_versions
 from bert_features.formats import SUFFIXES as FEATURE_SUFFIXES
 from bert_features.formats import read_features
+from bert_features.formats.reader import FeatureFile
+from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.plots.classifier import SEED
 from bert_features.plots.labelled import Labelled, read_labelled
-from bert_features.plots.model import Layer, Model, Report, output_name, output_of, title_of
+from bert_features.plots.model import Layer, Model, Report, title_of
 from bert_features.plots.pooled import check_memory, combinations, without_noise
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, PROBE_SETTINGS
 from bert_features.readers.registry import SUFFIXES as TEXT_SUFFIXES
-
-if TYPE_CHECKING:
-    from bert_features.formats.reader import FeatureFile
-    from bert_features.formats.records import Feature, FeatureRecord
 
 logger = logging.getLogger("bert_features")
 
@@ -45,6 +44,8 @@ _KINDS_OF = {
 }
 _FACTS = ("checkpoint", "config", "precision", "runtime", "versions")  # of a features file
 _NOUNS = {"sequence": "texts", "word": "words", "span": "spans"}
+# The features of one layer, by its state and the pooling.
+_ByLayer = dict[tuple[int, str], list[Feature]]
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,9 @@ class Texts(Origin):
     def read(self, chosen: Sequence[int], report: Report) -> Iterator[_Text]:
         """See `Origin`."""
         examples = [self._labelled.examples[i] for i in chosen]
-        outputs = [output_of(layer, self.level, pooling) for layer, pooling in self.pairs]
-        for example, record in zip(
-            examples, self._model.extract(examples, outputs, report), strict=True
-        ):
+        found = self._model.vectors(examples, self.level, self.pairs, report)
+        for example, (record, vectors) in zip(examples, found, strict=True):
             key = example.text_a, example.text_b
-            vectors = {pair: record.features[output_name(*pair)] for pair in self.pairs}
             if self.level == "sequence":
                 stacked = {pair: values[None] for pair, values in vectors.items()}
                 yield _Text(key, [key], example.labels or (), stacked)
@@ -162,10 +160,7 @@ class Stored(Origin):
     """The labelled words or spans of a features file, and the layers that it has of them."""
 
     def __init__(
-        self,
-        file: "FeatureFile",
-        layers: Sequence[Layer] | None,
-        poolings: Sequence[str] | None,
+        self, file: FeatureFile, layers: Sequence[Layer] | None, poolings: Sequence[str] | None
     ) -> None:
         checkpoint: dict[str, Any] = file.metadata.get("checkpoint", {})
         count = checkpoint.get("bert_config", {}).get("num_hidden_layers", 0)
@@ -179,27 +174,37 @@ class Stored(Origin):
                 "some, with --label-field (words) or --span-field (spans), or pass that file here"
             )
         self.level = with_labels[0]
-        found: dict[tuple[int, str], list[Feature]] = {}
-        for feature in file.features:
-            if (feature.level, feature.kind, len(feature.layers)) == (self.level, "layers", 1):
-                (state,) = resolve_layers(feature.layers, count)
-                found.setdefault((state, feature.pooling), []).append(feature)
-        wanted = sorted(resolve_layers(layers, count)) if layers else sorted({s for s, _ in found})
-        names = poolings or tuple(dict.fromkeys(pooling for _, pooling in found))
-        pairs = [(state, pooling) for state in wanted for pooling in names]
-        for state, pooling in pairs or [(count, "mean")]:
-            if len(features := found.get((state, pooling), [])) != 1:
-                has = ", ".join(f"{_layer(state)} {pooling}" for state, pooling in found) or "none"
-                raise InputError(
-                    f"{self.name} has {len(features)} {self.level} features of layer "
-                    f"{_layer(state)} with pooling {pooling}; expected one. It has: {has}. Pass "
-                    "these, or extract each layer once, by --layers and without --combine"
-                )
-        self._features = {(_layer(s), p): found[s, p][0].name for s, p in pairs}
-        self.pairs, self.width = list(self._features), found[pairs[0]][0].width
+        stored = self._stored(count)
+        wanted = resolve_layers(layers, count) if layers else {state for state, _ in stored}
+        names = poolings or tuple(dict.fromkeys(pooling for _, pooling in stored))
+        pairs = [(state, pooling) for state in sorted(wanted) for pooling in names]
+        found = {pair: self._only(stored, *pair) for pair in pairs or [(count, "mean")]}
+        self._features = {(_layer(s), pooling): f.name for (s, pooling), f in found.items()}
+        self.pairs, self.width = list(self._features), next(iter(found.values())).width
         config = file.metadata.get("config", {})
         self.field = config.get("label_field" if self.level == "word" else "span_field")
         self.facts = {name: file.metadata.get(name) for name in _FACTS}
+
+    def _stored(self, count: int) -> _ByLayer:
+        """The features of its level, of one of `count` layers each."""
+        found: _ByLayer = {}
+        for feature in self._file.features:
+            if (feature.level, feature.kind, len(feature.layers)) == (self.level, "layers", 1):
+                (state,) = resolve_layers(feature.layers, count)
+                found.setdefault((state, feature.pooling), []).append(feature)
+        return found
+
+    def _only(self, stored: _ByLayer, state: int, pooling: str) -> Feature:
+        """The feature of a layer and a pooling; raises InputError if there is none, or several."""
+        features = stored.get((state, pooling), [])
+        if len(features) == 1:
+            return features[0]
+        has = ", ".join(f"{_layer(state)} {pooling}" for state, pooling in stored) or "none"
+        raise InputError(
+            f"{self.name} has {len(features)} {self.level} features of layer {_layer(state)} with "
+            f"pooling {pooling}; expected one. It has: {has}. Pass these, or extract each layer "
+            "once, by --layers and without --combine"
+        )
 
     def _has_labels(self, level: str) -> bool:
         if not any(feature.level == level for feature in self._file.features):
@@ -226,7 +231,7 @@ def _layer(state: int) -> Layer:
 
 
 def _units(
-    record: "FeatureRecord", level: str, labels: Sequence[str] | None = None
+    record: FeatureRecord, level: str, labels: Sequence[str] | None = None
 ) -> tuple[Sequence[str], Sequence[str]]:
     """The words or spans of a record, and their labels; "" without one, or without a vector."""
     if level == "word":
@@ -274,7 +279,7 @@ def find_origin(
     return Texts(Model.find(settings), labelled, settings, layers, poolings)
 
 
-def _features_file(path: str) -> "FeatureFile | None":
+def _features_file(path: str) -> FeatureFile | None:
     """The features file at a path; None for another file, which then is one of texts."""
     if path == "-":
         return None
@@ -325,11 +330,11 @@ def gather(
 
 def _check_alike(origin: Origin, test: Origin) -> None:
     """Refuses test examples that a classifier of the others cannot take."""
-    for name in ("level", "pairs", "title", "width"):
+    for name, kind in _KINDS_OF.items():
         own, other = getattr(origin, name), getattr(test, name)
         if own != other:
             raise InputError(
-                f"{origin.name} and {test.name}, the test, differ: {_KINDS_OF[name]} {shown(own)} "
+                f"{origin.name} and {test.name}, the test, differ: {kind} {shown(own)} "
                 f"and {shown(other)}; pass files of the same kind and model"
             )
 
@@ -352,7 +357,7 @@ def _about(level: str, examples: tuple[int, int], texts: tuple[int, int]) -> str
 def _join(texts: Sequence[_Text], is_test: Sequence[bool], origin: Origin, about: str) -> Examples:
     rows = [[bool(label) for label in text.labels] for text in texts]
     labels = [label for text in texts for label in text.labels if label]
-    types = [t for text, own in zip(texts, rows, strict=True) for t in _where(text.types, own)]
+    types = [t for text, own in zip(texts, rows, strict=True) for t in compress(text.types, own)]
     sizes = [sum(own) for own in rows]
     classes = sorted(set(labels))
     return Examples(
@@ -370,10 +375,6 @@ def _join(texts: Sequence[_Text], is_test: Sequence[bool], origin: Origin, about
         },
         about,
     )
-
-
-def _where(values: Sequence[object], own: Sequence[bool]) -> Iterable[object]:
-    return (value for value, is_own in zip(values, own, strict=True) if is_own)
 
 
 def _numbers(values: Sequence[object], names: Iterable[object] | None = None) -> np.ndarray:

@@ -32,7 +32,6 @@ class HeatMap:
       value: the name of the values.
       scale: the colours of the values; by default from the lowest cosine to 1.
       shown: an expression for the number of the matrix that is shown.
-      hints: what a row and a column are, for the texts under the pointer.
     """
 
     rows: Sequence[str]
@@ -46,7 +45,6 @@ class HeatMap:
     value: str = "cosine"
     scale: alt.Scale | None = None
     shown: str = "layer"
-    hints: tuple[str, str] = ("row", "column")
 
     def data(self) -> list[dict[str, Any]]:
         """The cells: the numbers of row and column, and the cosine at each layer."""
@@ -84,28 +82,16 @@ class HeatMap:
     def draw(self, **properties: Any) -> Any:
         """The cells of the data set `cells` at the layer of the parameter `layer`."""
         cell = self._cell
-        upright = max(map(len, self.columns)) <= 2
         size = 12 if cell > 20 else 10
-        axis: dict[str, Any] = {
-            "domain": False,
-            "ticks": False,
-            "labelFontSize": size,
-            "titleLimit": _SIDE,
-        }
-        axis |= {"labelLimit": 400, "labelOverlap": False}
+        axis: dict[str, Any] = {"domain": False, "ticks": False, "titleLimit": _SIDE}
+        axis |= {"labelFontSize": size, "labelLimit": 400, "labelOverlap": False}
         row_title, column_title = (title or None for title in self.titles)
-        x = alt.X(
-            "column:O",
-            axis=alt.Axis(
-                labelExpr="columns[datum.value]",
-                labelAngle=0 if upright else -90,
-                title=column_title,
-                **axis,
-            ),
+        angle = 0 if max(map(len, self.columns)) <= 2 else -90
+        across = alt.Axis(
+            labelExpr="columns[datum.value]", labelAngle=angle, title=column_title, **axis
         )
-        y = alt.Y("row:O", axis=alt.Axis(labelExpr="rows[datum.value]", title=row_title, **axis))
-        names = zip("ab", self.hints, strict=True)
-        hint = [alt.Tooltip(f"{field}:N", title=name) for field, name in names]
+        down = alt.Axis(labelExpr="rows[datum.value]", title=row_title, **axis)
+        hint = [alt.Tooltip("a:N", title="row"), alt.Tooltip("b:N", title="column")]
         hint += [alt.Tooltip("cosine:Q", title=self.value, format=".3f")]
         cells = (
             alt.Chart(alt.NamedData("cells"))
@@ -114,7 +100,7 @@ class HeatMap:
                 a="rowHints[datum.row]",
                 b="columnHints[datum.column]",
             )
-            .encode(x, y, tooltip=hint)
+            .encode(alt.X("column:O", axis=across), alt.Y("row:O", axis=down), tooltip=hint)
         )
         low, high = color_range(self.cosines.values())
         width, height = self.size()

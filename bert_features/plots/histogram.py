@@ -136,11 +136,11 @@ def token_histogram(
       InputError: the text does not have the token.
     """
     model = Model.find(settings)
-    entries, shown = model.layers(), None if layer is None else choose_layer(model, layer)
-    ((tokens, vectors),) = token_vectors(model, [text], entries)
+    shown = None if layer is None else choose_layer(model, layer)
+    ((tokens, vectors),) = token_vectors(model, [text])
     position = _find(tokens, token, occurrence, is_uncased=model.is_uncased)
-    values = np.stack([vectors[layer][position] for layer in entries])
-    return Histogram(model.title, text, tokens[position], position, entries, values, shown)
+    values = np.stack([own[position] for own in vectors.values()])
+    return Histogram(model.title, text, tokens[position], position, tuple(vectors), values, shown)
 
 
 def _find(tokens: Sequence[str], token: str, occurrence: int, *, is_uncased: bool) -> int:

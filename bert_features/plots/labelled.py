@@ -8,7 +8,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.poolings import Level
 from bert_features.errors import ConfigError
 from bert_features.readers import registry
-from bert_features.readers.examples import source_of
+from bert_features.readers.examples import source_of_input
 from bert_features.readers.input_example import InputExample
 
 
@@ -46,36 +46,33 @@ class Labelled:
 def read_labelled(path: str, settings: ExtractConfig, *, units: bool = False) -> Labelled:
     """Reads the texts of a file, and the labels if the settings name a field; ids are not read.
 
-    Args:
-      path: the file.
-      settings: its format and fields.
-      units: whether labels may be those of words or spans.
+    With `units` labels may be those of words or spans.
 
     Raises:
       ConfigError: the kind of file has no labels, or they are those of words.
       InputError: the file cannot be read, there is no such field, or a label is missing.
     """
-    source = source_of(path, settings.input_settings(), settings.encoding_errors)
+    source = source_of_input(settings, path)
     # Figures number the texts.
     input_format = source.input_format.model_copy(update={"id_field": ""})
     examples = list(registry.read(replace(source, input_format=input_format)))
     if not examples:
         raise source.error("it has no texts")
     found = Labelled(source.name, examples, None)
-    if settings.label_field is not None:
-        for number, example in enumerate(examples, start=1):
-            if (example.words_a is None) != (examples[0].words_a is None):
-                raise source.error(
-                    f"text {number} is "
-                    f"{'a text' if example.words_a is None else 'a list of words'}, and text 1 is "
-                    "not; expected labels of texts alone, or of words alone"
-                )
-    if settings.label_field is None or found.level != "sequence":
-        if not units and settings.label_field is not None:
-            raise ConfigError.naming(
-                "{label_field} is {received!r}, a field of labels of words; allowed for this "
-                "figure: labels of texts (a probe takes those of words too)",
-                received=settings.label_field,
-            )
+    if settings.label_field is None:
         return found
-    return replace(found, labels=[label for example in examples for label in example.labels or ()])
+    for number, example in enumerate(examples, start=1):
+        if (example.words_a is None) != (examples[0].words_a is None):
+            raise source.error(
+                f"text {number} is {'a text' if example.words_a is None else 'a list of words'}, "
+                "and text 1 is not; expected labels of texts alone, or of words alone"
+            )
+    if found.level == "sequence":
+        return replace(found, labels=[label for e in examples for label in e.labels or ()])
+    if not units:
+        raise ConfigError.naming(
+            "{label_field} is {received!r}, a field of labels of words; allowed for this figure: "
+            "labels of texts (a probe takes those of words too)",
+            received=settings.label_field,
+        )
+    return found

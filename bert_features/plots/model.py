@@ -3,10 +3,12 @@
 A layer is an entry of LAYERS: `embeddings`, or the number of a block from 0.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
@@ -18,15 +20,15 @@ from bert_features.config.outputs import OutputConfig
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
+from bert_features.formats.records import FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
 from bert_features.readers.examples import examples_of_texts
 from bert_features.readers.input_example import InputExample
 
-if TYPE_CHECKING:
-    from bert_features.formats.records import FeatureRecord
-
 Layer = int | str
+# A layer and a pooling, which tokens do not have.
+_Pair = TypeVar("_Pair", bound=tuple[Layer, str | None])
 # Takes what is counted (`texts`, `panels`), how many are done and how many there are.
 Report = Callable[[str, int, int], None]
 _USED = (*MODEL_SETTINGS, *INPUT_SETTINGS, *WORD_SETTINGS)
@@ -83,7 +85,7 @@ class Model:
         texts: Sequence[str | InputExample],
         outputs: Sequence[OutputConfig],
         report: Report = lambda unit, done, total: None,
-    ) -> "list[FeatureRecord]":
+    ) -> list[FeatureRecord]:
         """The features of texts, one record for each, from one pass."""
         from bert_features.extraction.extractor import FeatureExtractor
 
@@ -95,6 +97,24 @@ class Model:
             progress=lambda counts: report("texts", counts.examples, len(examples)),
         )
         return [record for batch in batches for record in batch.records(extractor.features())]
+
+    def vectors(
+        self,
+        texts: Sequence[str | InputExample],
+        level: str,
+        pairs: Sequence[_Pair],
+        report: Report = lambda unit, done, total: None,
+    ) -> Iterator[tuple[FeatureRecord, dict[_Pair, np.ndarray]]]:
+        """The record of each text, and its vectors by layer and pooling; from one pass."""
+        outputs = {}
+        for pair in pairs:
+            layer, pooling = pair
+            name = f"{pooling or 'layer'}_{layer}"
+            settings = {"name": name, "layers": [layer], "level": level}
+            pooled = {} if pooling is None else {"pooling": pooling}
+            outputs[pair] = OutputConfig.of({**settings, **pooled})
+        for record in self.extract(texts, list(outputs.values()), report):
+            yield record, {pair: record.features[str(o.name)] for pair, o in outputs.items()}
 
 
 def title_of(checkpoint: str, layers: int) -> str:
@@ -115,18 +135,6 @@ def layer_place(layer: Layer) -> int:
     return -1 if isinstance(layer, str) else layer
 
 
-def output_of(layer: Layer, level: str, pooling: str | None = None) -> OutputConfig:
-    """The output of one layer, with the name that `output_name` gives."""
-    settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
-    name = output_name(layer, pooling)
-    return OutputConfig.of({"name": name, "layers": [layer], "level": level, **settings})
-
-
-def output_name(layer: Layer, pooling: str | None = None) -> str:
-    """The name of the output of a layer and a pooling."""
-    return f"{pooling or 'layer'}_{layer}"
-
-
 def check_names(setting: str, received: Sequence[str], allowed: Iterable[str]) -> None:
     """Refuses names that are unknown or occur twice in a setting; raises ConfigError."""
     if len(set(received)) < len(received) or not set(received).issubset(allowed):
@@ -143,11 +151,11 @@ def choose_layer(model: Model, layer: Layer | None) -> Layer:
 
 
 def token_vectors(
-    model: Model, texts: Sequence[str], layers: Sequence[Layer]
-) -> "list[tuple[tuple[str, ...], Mapping[Layer, Any]]]":
-    """The tokens of each text, and by layer their vectors, float32 [tokens, H]."""
-    records = model.extract(texts, [output_of(layer, "token") for layer in layers])
+    model: Model, texts: Sequence[str]
+) -> list[tuple[tuple[str, ...], Mapping[Layer, Any]]]:
+    """The tokens of each text, and at every layer their vectors, float32 [tokens, H]."""
+    found = model.vectors(texts, "token", [(layer, None) for layer in model.layers()])
     return [
-        (record.tokens or (), {layer: record.features[output_name(layer)] for layer in layers})
-        for record in records
+        (record.tokens or (), {layer: values for (layer, _), values in vectors.items()})
+        for record, vectors in found
     ]

@@ -158,12 +158,16 @@ class Probe(Chart):
         ends = [places[0] - 0.4, (mix or places[-1]) + 0.4]
         return alt.X("place:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False))
 
+    def _look(self) -> tuple[alt.Color, alt.Shape]:
+        """The colour and the shape of each pooling."""
+        colors, shapes = look(self._poolings)
+        color = alt.Color("pooling:N", scale=colors, title=None)
+        return color, alt.Shape("pooling:N", scale=shapes, title=None)
+
     def _draw_scores(self) -> Any:
         x, y = self._x(), alt.Y("score:Q", scale=alt.Scale(zero=False))
         name = METRICS[self._metric]
-        colors, shapes = look(self._poolings)
-        color = alt.Color("pooling:N", scale=colors, title=None)
-        shape = alt.Shape("pooling:N", scale=shapes, title=None)
+        color, shape = self._look()
         solid_and_dashed = alt.Scale(domain=["labels", "control"], range=[[1, 0], [5, 3]])
         dash = alt.StrokeDash("what:N", scale=solid_and_dashed, title=None)
         scores = alt.Chart(alt.NamedData("scores"))
@@ -200,13 +204,12 @@ class Probe(Chart):
     def _draw_codes(self) -> Any:
         x = self._x("layer" if self.found.mix is None else None)
         y = alt.Y("compression:Q", title="compression", scale=alt.Scale(zero=False))
-        colors, shapes = look(self._poolings)
-        color = alt.Color("pooling:N", scale=colors, title=None)
+        color, shape = self._look()
         codes = alt.Chart(alt.NamedData("codes"))
         hint = ["pooling:N", "layer:N", alt.Tooltip("compression:Q", format=_NUMBERS)]
         lines = codes.mark_line(strokeWidth=2).encode(x, y, color)
         points = codes.mark_point(size=60, filled=True, opacity=1).encode(
-            x, y, color, alt.Shape("pooling:N", scale=shapes, title=None), tooltip=hint
+            x, y, color, shape, tooltip=hint
         )
         drawn = [*_rules("frequencies", y), lines, points]
         return alt.layer(*drawn).properties(width=_WIDTH, height=120)
@@ -221,9 +224,8 @@ class Probe(Chart):
         bars = weights.mark_rule(strokeWidth=24, color="#9a9a9a").encode(
             x, y, y2=alt.datum(0), tooltip=hint
         )
-        errors = weights.mark_errorbar(ticks=True, color="black").encode(
-            x, alt.Y("weight:Q", title="weight in the mix"), alt.YError("error:Q")
-        )
+        bar = weights.mark_errorbar(ticks=True, color="black")
+        errors = bar.encode(x, y, alt.YError("error:Q"))
         return alt.layer(bars, errors).properties(width=_WIDTH, height=90)
 
     def report(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Dimensions: `N` texts, `D` width of a vector.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from bert_features.plots.figures import finish, look, slider
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, Report, check_names, layer_name
-from bert_features.plots.pooled import each_on_one_thread, pooled_vectors
+from bert_features.plots.pooled import check_memory, combinations, without_noise
 
 POOLINGS = ("mean", "cls")
 MAX_TEXTS, MIN_TEXTS = 2000, 5
@@ -26,6 +26,8 @@ MAX_CLASSES = 20
 _SEED = 0
 _PCA_FIRST = 50  # dimensions that t-SNE starts from
 _PERPLEXITY = 30
+# The name of a method, its function from vectors [N, D] to places [N, 2], a layer and a pooling.
+_Panel = tuple[str, Callable[[np.ndarray], np.ndarray], tuple[Layer, str]]
 
 
 @dataclass(frozen=True)
@@ -150,17 +152,36 @@ def scatter_texts(
     _check(labelled, methods)
     model = Model.find(settings)
     entries = model.layers(layers)
-    vectors = pooled_vectors(model, labelled, entries, poolings, report)
+    pairs, width = combinations(model, entries, poolings), model.checkpoint.config.hidden_size
+    check_memory(labelled.name, len(labelled.examples), pairs, width)
+    found = [own for _, own in model.vectors(labelled.examples, "sequence", pairs, report)]
+    vectors = {pair: without_noise(np.stack([own[pair] for own in found])) for pair in pairs}
     panels = [(*METHODS[method], pair) for pair in vectors for method in methods]
     if "tsne" in methods:
         _tsne_class()  # the limit of threads holds for libraries that are loaded before it
     places = {
         (*pair, name): project(vectors[pair])
-        for name, project, pair in each_on_one_thread("panels", panels, report)
+        for name, project, pair in _on_one_thread(panels, report)
         if (vectors[pair] != vectors[pair][0]).any()
     }
     columns = tuple((pooling, METHODS[method][0]) for pooling in poolings for method in methods)
     return Scatter(model.title, labelled, entries, columns, places)
+
+
+def _on_one_thread(panels: Sequence[_Panel], report: Report) -> Iterator[_Panel]:
+    """The panels, reported one by one; until the last is done, libraries compute on one thread.
+
+    A library that is loaded meanwhile is not limited.
+
+    For matrices of this size several threads wait for each other more than they compute: t-SNE of
+    240 texts takes 0.6 s with one, and 4 s with two where other programs use the cores.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        for done, panel in enumerate(panels):
+            report("panels", done, len(panels))
+            yield panel
 
 
 def _check(labelled: Labelled, methods: Sequence[str]) -> None:

@@ -193,11 +193,7 @@ def control_labels(examples: Examples) -> np.ndarray:
 
 
 def score_all(
-    examples: Examples,
-    *,
-    folds: int,
-    metric: str,
-    report: Report = lambda unit, done, total: None,
+    examples: Examples, *, folds: int, metric: str, report: Report = lambda unit, done, total: None
 ) -> Scores:
     """Scores a linear classifier on each layer and pooling, and on a mix, all on the same folds."""
     splits, classes = splits_of(examples, folds), len(examples.classes)

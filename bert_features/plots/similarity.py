@@ -81,7 +81,7 @@ def compare_tokens(
 
     model = Model.find(settings)
     shown = choose_layer(model, layer)
-    found = token_vectors(model, texts, model.layers())
+    found = token_vectors(model, texts)
     for position, (tokens, _) in enumerate(found, start=1):
         if len(tokens) > MAX_ROWS:
             raise InputError(

@@ -1,9 +1,11 @@
 """One word in several contexts: how alike its vectors are at each layer, within a sense or not.
 
-Dimensions: `N` occurrences, `P` = N (N - 1) / 2 pairs of them.
+Dimensions: `N` occurrences, `P` = N (N - 1) / 2 pairs of them, `H` hidden.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +13,55 @@ import altair as alt
 import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.poolings import POOLINGS
+from bert_features.errors import InputError
+from bert_features.formats.records import FeatureRecord
 from bert_features.plots.charts import Chart
 from bert_features.plots.figures import PANEL_TITLE, finish, layer_axis, look
-from bert_features.plots.heat_map import HeatMap
+from bert_features.plots.heat_map import MAX_ROWS, HeatMap
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, choose_layer, layer_place
-from bert_features.plots.occurrences import Occurrence, find_occurrences
+
+logger = logging.getLogger("bert_features")
 
 _CONTEXT = 32  # characters of a word and the words around it
 _MAX_LABEL = 42
 # Pairs of which each gets a line of its own.
 _MAX_LINES = 300
+_MAX_NAMED = 8
 _POINT = ("mean", "low", "high")
 SAME, OTHER, ALL = "same label", "other label", "all pairs"
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word in a text, at the characters from `start` to before `end`.
+
+    Attributes:
+      number: the number of the text, from 1.
+      label: the label of the text; empty without labels.
+    """
+
+    number: int
+    text: str
+    start: int
+    end: int
+    label: str = ""
+
+    def context(self, characters: int) -> str:
+        """The word with the whole words around it that this number of characters has room for."""
+        text, room = self.text, characters - (self.end - self.start)
+        before = min(self.start, max(room // 2, room - (len(text) - self.end)))
+        first = self.start - max(0, before)
+        last = min(len(text), self.end + max(0, room - before))
+        blanks = [i for i, character in enumerate(text) if character.isspace()]
+        if first and first - 1 not in blanks:  # in the middle of a word
+            first = min((i + 1 for i in blanks if first <= i < self.start), default=first)
+        if last < len(text) and last not in blanks:
+            last = max((i for i in blanks if self.end <= i < last), default=last)
+        left, right = "…" if first else "", "…" if last < len(text) else ""
+        return f"{left}{text[first:last].strip()}{right}"
 
 
 @dataclass(frozen=True)
@@ -169,6 +206,117 @@ def compare_word(
 
     model = Model.find(settings)
     shown = choose_layer(model, layer)
-    occurrences, vectors = find_occurrences(model, word, lines.examples, lines.labels, lines.name)
+    occurrences, vectors = _find_occurrences(model, word, lines)
     cosines = {layer: compute_similarity(rows) for layer, rows in vectors.items()}
     return WordSimilarity(model.title, word, occurrences, cosines, shown)
+
+
+def _find_occurrences(
+    model: Model, word: str, lines: Labelled
+) -> tuple[list[Occurrence], Mapping[Layer, np.ndarray]]:
+    """The occurrences of a word, grouped by label, and by layer their vectors, float32 [N, H].
+
+    Texts without the word, and copies of a text with the same label, are left out; log lines name
+    them. If the model is uncased, so is the comparison.
+    """
+    wanted = _folded(model, word)
+    numbers, copies = _texts_with(model, wanted, lines)
+    if len(numbers) > MAX_ROWS:
+        raise _too_many(word, len(numbers), lines.name)
+    layers = model.layers()
+    texts = [lines.examples[i].text_a for i in numbers]
+    pairs = [(layer, POOLINGS["word"][0]) for layer in layers]
+    records = model.vectors(texts, "word", pairs) if texts else ()
+    found: list[tuple[Occurrence, np.ndarray]] = []
+    for i, text, (record, vectors) in zip(numbers, texts, records, strict=True):
+        label = "" if lines.labels is None else lines.labels[i]
+        for place, start, end in _places(model, record, wanted):
+            own = np.stack([vectors[pair][place] for pair in pairs])
+            found.append((Occurrence(i + 1, text, start, end, label), own))
+    found.sort(key=lambda entry: (entry[0].label, entry[0].number, entry[0].start))
+    occurrences = [occurrence for occurrence, _ in found]
+    others = [i + 1 for i in range(len(lines.examples)) if i not in copies]
+    _check(word, occurrences, others, lines.name)
+    by_layer = np.stack([own for _, own in found], axis=1)
+    return occurrences, dict(zip(layers, by_layer, strict=True))
+
+
+def _texts_with(model: Model, wanted: str, lines: Labelled) -> tuple[list[int], set[int]]:
+    """The places of the texts that may have the word, and the places of their copies."""
+    examples, labels = lines.examples, lines.labels
+    for number, example in enumerate(examples, start=1):
+        if example.text_b is not None:
+            raise InputError(
+                f"text {number} of {lines.name} is a pair; a word is compared in single texts"
+            )
+    # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
+    pattern = _pattern(wanted, model.settings.word_split)
+    matches = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
+    # A copy would be a pair of cosine 1, which says nothing about the word.
+    first = {(examples[i].text_a, labels and labels[i]): i for i in reversed(matches)}
+    copies = set(matches).difference(first.values())
+    if copies:
+        named = _listed([i + 1 for i in sorted(copies)])
+        logger.warning("repeated texts of %s count once; left out: %s", lines.name, named)
+    return sorted(first.values()), copies
+
+
+def _pattern(wanted: str, word_split: str) -> re.Pattern[str]:
+    """Finds the word, but not within a longer one of ASCII letters, as `bank` in `banker`."""
+    word = re.escape(wanted)
+    if word_split == "whitespace":
+        return re.compile(rf"(?<!\S){word}(?!\S)")
+    # BERT never splits between two of these.
+    inner = "[0-9A-Za-z]"
+    before = f"(?<!{inner})" if re.match(inner, wanted) else ""
+    after = f"(?!{inner})" if re.match(inner, wanted[-1:]) else ""
+    return re.compile(before + word + after)
+
+
+def _places(model: Model, record: FeatureRecord, wanted: str) -> Iterator[tuple[int, int, int]]:
+    """The number of each occurrence among the words, its start and its end."""
+    spans = record.word_spans
+    if spans is None:
+        return
+    for place, word in enumerate(record.words or ()):
+        # A word without pieces was cut off: it has no vector.
+        if _folded(model, word) == wanted and spans.num_pieces[place]:
+            yield place, int(spans.starts[place]), int(spans.ends[place])
+
+
+def _folded(model: Model, text: str) -> str:
+    return text.casefold() if model.is_uncased else text
+
+
+def _check(word: str, occurrences: Sequence[Occurrence], texts: Sequence[int], source: str) -> None:
+    numbers = {occurrence.number for occurrence in occurrences}
+    without = [number for number in texts if number not in numbers]
+    if not occurrences:
+        raise InputError(
+            f"the word {word!r} is not in {source}, texts 1 to {texts[-1]}; words are split as "
+            "BERT does, without punctuation"
+        )
+    if len(occurrences) < 2:
+        raise InputError(
+            f"the word {word!r} occurs once in {source}, in text {occurrences[0].number}; at least "
+            "two occurrences can be compared"
+        )
+    if len(occurrences) > MAX_ROWS:
+        raise _too_many(word, len(occurrences), source)
+    if without:
+        logger.warning(
+            "the word %r is not in %d of %d texts of %s, which are left out: %s",
+            *(word, len(without), len(texts), source, _listed(without)),
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = " …" if len(numbers) > _MAX_NAMED else ""
+    return ", ".join(map(str, numbers[:_MAX_NAMED])) + more
+
+
+def _too_many(word: str, count: int, source: str) -> InputError:
+    return InputError(
+        f"the word {word!r} occurs {count} times or more in {source}; a heat map shows at most "
+        f"{MAX_ROWS}, pass fewer texts"
+    )

@@ -88,18 +88,11 @@ class _Blocks(io.RawIOBase):
 
 
 def decompress(file: BinaryIO, suffix: str) -> io.BufferedReader:
-    """The decompressed bytes of a file.
+    """The decompressed bytes of a file; `suffix` is one of `SUFFIXES`.
 
     Reading raises EOFError where the file is cut off, OSError (in gz also zlib.error) where it is
     damaged or something other than zeros follows its last stream. In zst files zeros are an error
-    too, as for `zstd`.
-
-    Args:
-      file: the compressed file.
-      suffix: one of `SUFFIXES`.
-
-    Raises:
-      EOFError: the file is empty.
+    too, as for `zstd`. Raises EOFError at once if the file is empty.
     """
     if not file.peek(1):  # type: ignore[attr-defined]  # the libraries would take it for no data
         raise EOFError("it is empty, not compressed data")

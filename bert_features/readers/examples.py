@@ -67,7 +67,7 @@ def examples_of_texts(
         if a field of texts or words is named, a table: a DataFrame of pandas or polars, a Table or
         RecordBatch of Arrow, a Hugging Face Dataset, a dict of columns.
       settings: the fields of a table that `fields` do not name.
-      spans: the spans of each text, unless it is a table, see `spans.parse_spans`.
+      spans: the spans of each text, unless it is a table, see `spans.with_spans`.
       with_ids: whether texts keep their own ids, which must be unique; else they are numbered.
       **fields: the columns of a table, by the names of the settings; None is as if left out. By
         default `text_b_field` is `text_b` and `id_field` is `id`, if these exist; without ids a row

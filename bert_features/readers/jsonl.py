@@ -16,7 +16,7 @@ from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.labels import annotated
-from bert_features.readers.lines import read_raw_lines, too_long
+from bert_features.readers.lines import too_long
 from bert_features.readers.opening import is_cheap_to_count
 from bert_features.readers.source import Source
 
@@ -43,8 +43,7 @@ def count_rows(source: Source) -> int | None:
     """Number of lines that are not blank; None where there may be an array."""
     if source.input_format.format == "json" or not is_cheap_to_count(source.path):
         return None
-    lines = read_raw_lines(source.path, source.input_format.max_line_bytes)
-    return sum(not line.isspace() for line in lines)
+    return sum(not line.isspace() for line in source.raw_lines())
 
 
 def _records(source: Source) -> Iterator[tuple[int, str]]:

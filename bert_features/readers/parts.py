@@ -12,7 +12,7 @@ from bert_features.errors import InputError
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
 from bert_features.readers.ids import Ids
-from bert_features.readers.lines import InputPart, Place, read_raw_lines
+from bert_features.readers.lines import InputPart, Place
 from bert_features.readers.opening import is_compressed
 from bert_features.readers.source import Source
 
@@ -64,12 +64,10 @@ def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) ->
 def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
     """The parts of a text file, each of whose lines is an example without an id of its own.
 
-    Some ten times as fast as making the examples, see `_cut_by_examples`.
-
-    Returns:
-      None if a line may have to be refused: making the examples then says which, and why.
+    Some ten times as fast as making the examples, see `_cut_by_examples`. None if a line may have
+    to be refused: making the examples then says which, and why.
     """
-    lines = read_raw_lines(source.path, source.input_format.max_line_bytes)
+    lines = source.raw_lines()
     parts: list[CutPart] = []
     offset = number = 0
     try:

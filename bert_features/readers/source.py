@@ -1,6 +1,8 @@
 """Source: the input that a reader reads, with the settings that it needs."""
 
 import abc
+import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +10,17 @@ from pathlib import Path
 from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.files import is_url
-from bert_features.readers.lines import WHOLE, EncodingErrors, InputPart, Place, read_lines
-from bert_features.readers.opening import is_stream, name_of
+from bert_features.readers.contents import check_no_features
+from bert_features.readers.lines import (
+    SAMPLE_BYTES,
+    WHOLE,
+    EncodingErrors,
+    InputPart,
+    Place,
+    encoding_of,
+    too_long,
+)
+from bert_features.readers.opening import is_stream, name_of, open_bytes, reading
 
 
 class Origin(abc.ABC):
@@ -79,19 +90,61 @@ class Source(Origin):
         return self.part.line + 1
 
     def lines(self, *, with_mark: bool = False) -> Iterator[str]:
-        """Its lines, with a byte order mark or without; see `lines.read_lines`."""
-        lines = read_lines(
-            self.path,
-            encoding_errors=self.encoding_errors,
-            max_line_bytes=self.input_format.max_line_bytes,
-            part=self.part,
-            place=self.place,
-        )
-        if self.part.start == 0 and not with_mark:
-            for line in lines:
-                yield line.removeprefix("\ufeff")
-                break
-        yield from lines
+        """Its lines, decoded, with a byte order mark or without; moves its place past each.
+
+        Raises InputError if the file cannot be read, has a line that is too long, holds bytes that
+        are not UTF-8, or looks like UTF-16, UTF-32 or features.
+        """
+        sample, start, place, errors = b"", self.part.start, self.place, self.encoding_errors
+        offset = start
+        for number, line in enumerate(self.raw_lines(), start=self.first_line):
+            if place is not None:
+                place.pass_line(line)
+            if start == 0 and offset < SAMPLE_BYTES:
+                sample += line
+                if number == 1 or 0 in line:
+                    check_no_features(self.name, sample)
+                    self._check_encoding(number, sample)
+            try:
+                text = line.decode("utf-8", errors)
+            except UnicodeDecodeError as error:
+                problem = InputError.naming(
+                    "byte {byte:#04x} at file offset {offset} is not UTF-8; convert the file, or "
+                    "pass {encoding_errors:'replace'}",
+                    byte=line[error.start],
+                    offset=offset + error.start,
+                )
+                raise self.error(problem, number) from error
+            yield text if with_mark or offset else text.removeprefix("\ufeff")
+            offset += len(line)
+
+    def _check_encoding(self, line: int, sample: bytes) -> None:
+        encoding = encoding_of(sample)
+        if encoding is not None:
+            raise self.error(
+                f"this looks like {encoding}, not UTF-8: it begins with a byte order mark or has "
+                f"many NULs; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW",
+                line,
+            )
+
+    def raw_lines(self) -> Iterator[bytes]:
+        r"""Its lines, "\n" included; no more of a line is ever held than is allowed.
+
+        Raises InputError if the file cannot be read, or has a longer line.
+        """
+        part, limit = self.part, self.input_format.max_line_bytes
+        with open_bytes(self.path) as file, reading(self.path):
+            if part.start:
+                file.seek(part.start)
+            left = math.inf if part.end is None else part.end - part.start
+            read_line = functools.partial(file.readline, limit + 1)
+            for number, line in enumerate(iter(read_line, b""), start=self.first_line):
+                if len(line) > limit:
+                    raise self.error(too_long("the line", limit, missing="a line end"), number)
+                left -= len(line)
+                if left < 0:
+                    return
+                yield line
 
     @property
     def name(self) -> str:

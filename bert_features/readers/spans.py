@@ -12,20 +12,20 @@ _ALLOWED = "[begin, end], [begin, end, label], [begin, end, label, type_id] or a
 _STARTS, _CONTINUES, _OUTSIDE = "BSU", "IEL", ("O", "_", "-", "")
 
 
-def parse_spans(name: str, values: Any, text_a: str, text_b: str | None) -> tuple[Span, ...]:
-    """The spans of an example, null for none; `name` names them in errors.
+def with_spans(example: InputExample, name: str, values: Any) -> InputExample:
+    """An example with spans, null for none; `name` names them in errors.
 
     Each is a list, or an object with these keys. Raises FieldError if one is no span, or lies
     outside of its text.
     """
-    if values is None:
-        return ()
+    values = () if values is None else values
     if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
         raise FieldError(f"{name!r} is {shown(values)}; expected a list of spans, each {_ALLOWED}")
-    return tuple(_parse(f"{name}[{i}]", value, text_a, text_b) for i, value in enumerate(values))
+    spans = (_parse(f"{name}[{i}]", value, example) for i, value in enumerate(values))
+    return replace(example, spans=tuple(spans))
 
 
-def _parse(where: str, value: Any, text_a: str, text_b: str | None) -> Span:
+def _parse(where: str, value: Any, example: InputExample) -> Span:
     given = value
     if isinstance(value, Mapping) and value.keys() <= set(Span._fields):
         given = [value.get(name, default) for name, default in _DEFAULTS.items()]
@@ -36,7 +36,7 @@ def _parse(where: str, value: Any, text_a: str, text_b: str | None) -> Span:
     kinds = [type(each) for each in (begin, end, label, type_id)]
     if kinds != [int, int, str, int] or type_id not in (0, 1):
         raise FieldError(f"{where} is {shown(value)}; expected {_ALLOWED}, with type_id 0 or 1")
-    text = text_b if type_id else text_a
+    text = example.text_b if type_id else example.text_a
     if text is None or not 0 <= begin <= end <= len(text):
         reason = (
             "there is no second text" if text is None else f"its text has {len(text)} characters"
@@ -46,12 +46,6 @@ def _parse(where: str, value: Any, text_a: str, text_b: str | None) -> Span:
 
 
 _DEFAULTS = {"begin": None, "end": None, **Span._field_defaults}
-
-
-def with_spans(example: InputExample, name: str, values: Any) -> InputExample:
-    """An example with spans; errors as `parse_spans`."""
-    spans = parse_spans(name, values, example.text_a, example.text_b)
-    return replace(example, spans=spans)
 
 
 def spans_of_tags(words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from bert_features.readers.contents import watch
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.lines import count_lines
+from bert_features.readers.opening import is_cheap_to_count, open_bytes, reading
 from bert_features.readers.source import Source
 
 _SEPARATOR = "|||"
@@ -33,8 +33,15 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
 
 
 def count_rows(source: Source) -> int | None:
-    """Number of lines."""
-    return count_lines(source.path)
+    """Number of lines; None where counting is not cheap. InputError: the file cannot be read."""
+    if not is_cheap_to_count(source.path):
+        return None
+    count, last = 0, b"\n"
+    with open_bytes(source.path) as file, reading(source.path):
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
 
 
 def _split_text(line: str) -> tuple[str, str | None]:

@@ -3,7 +3,6 @@
 import io
 import math
 from collections.abc import Callable, Iterator
-from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -51,23 +50,22 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
         yield {
             **(_tokens(service, answer, i) if answer.with_tokens else {}),
             **({} if record.words is None else {"words": record.words}),
-            **dict(starmap(_units, _listed_units(record))),
+            **_units(record),
             "tokens_lost": lost[i],
             "unknown_tokens": unknown[i],
             "features": features,
         }
 
 
-def _listed_units(record: FeatureRecord) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The units of a text that its features do not name."""
-    return ((k, cells) for k, cells in (record.units or {}).items() if not LEVELS[k].names)
-
-
-def _units(level: str, cells: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """The units of a text, each with its columns, under the key that the level has in JSON."""
-    fields = LEVELS[level].fields
-    values = zip(*(cells[name] for name in fields), strict=True)
-    return LEVELS[level].key, [dict(zip(fields.values(), unit, strict=True)) for unit in values]
+def _units(record: FeatureRecord) -> dict[str, list[dict[str, Any]]]:
+    """The units of a text that its features do not name, each with its columns, by JSON's keys."""
+    found = {}
+    for level, cells in (record.units or {}).items():
+        row = LEVELS[level]
+        if not row.names:
+            values = zip(*(cells[name] for name in row.fields), strict=True)
+            found[row.key] = [dict(zip(row.fields.values(), unit, strict=True)) for unit in values]
+    return found
 
 
 def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
@@ -82,20 +80,13 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
     second_length = int(separators[-1]) + 1 - first_length
     filled = len(ids) - first_length - second_length
     kept = int(separators[0]) - 1, max(second_length - 1, 0)
+    skip, long_text = answer.prompts[example], answer.preparation.long_text
+    offsets = offsets_of(answer.pieces, example, kept, long_text, skip=skip)
     return {
         "tokens": tokenizer.convert_ids_to_tokens(ids.tolist()),
         "token_ids": ids,
         "type_ids": [0] * first_length + [int(frame.has_types)] * second_length + [0] * filled,
-        "offsets": [
-            *offsets_of(
-                answer.pieces,
-                example,
-                kept,
-                answer.preparation.long_text,
-                skip=answer.prompts[example],
-            ),
-            *[None] * filled,
-        ],
+        "offsets": [*offsets, *[None] * filled],
     }
 
 
@@ -104,12 +95,9 @@ def _shown(record: FeatureRecord, feature: OutputSpec) -> np.ndarray | dict[str,
     values = _as_numbers(record.features[feature.name])
     if (row := LEVELS[feature.level]).names and record.units:
         names = record.units[feature.level][row.names]
-        return dict(zip(names, map(_finite, values[:, 0].tolist()), strict=True))
+        numbers = (v if math.isfinite(v) else None for v in values[:, 0].tolist())
+        return dict(zip(names, numbers, strict=True))
     return values
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _as_numbers(values: np.ndarray) -> np.ndarray:
@@ -131,11 +119,8 @@ def to_arrow(service: Service, answer: Answer) -> bytes:
     if answer.with_tokens and "token" not in batch.levels:
         table = _with_tokens(service, answer, table)
     counts = answer.results.counts
-    for name, values in (
-        ("tokens_lost", counts["tokens_lost"]),
-        ("unknown_tokens", counts["tokens_unknown"]),
-    ):
-        table = table.append_column(name, pa.array(values, pa.int32()))
+    for name, count in {"tokens_lost": "tokens_lost", "unknown_tokens": "tokens_unknown"}.items():
+        table = table.append_column(name, pa.array(counts[count], pa.int32()))
     metadata = {"model": service.model, "features": [f.to_metadata() for f in features]}
     table = table.replace_schema_metadata({METADATA_KEY: dump(metadata)})
     sink = pa.BufferOutputStream()

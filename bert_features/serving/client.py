@@ -248,11 +248,7 @@ class Client(EncodesByPrompt):
         ), names
 
     def _compute(
-        self,
-        texts: Sequence[Any],
-        call: "_Call",
-        is_tokenized: bool,
-        spans: Sequence[Any] | None,
+        self, texts: Sequence[Any], call: "_Call", is_tokenized: bool, spans: Sequence[Any] | None
     ) -> list[FeatureBatch]:
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")

@@ -30,10 +30,8 @@ _FIRST_TOKENS_PER_SECOND = 5000.0
 class Engine:
     """Computes the texts of many requests together.
 
-    Args:
-      extractor: its outputs are all that can be asked for.
-      queue: what waits.
-      noted: called after each load with its counts and its seconds.
+    All that can be asked for is the outputs of `extractor`. After each load `noted` is called with
+    its counts and its seconds.
     """
 
     def __init__(
@@ -74,10 +72,7 @@ class Engine:
             extractor.compute(examples, Counts())
 
     def submit(
-        self,
-        examples: Sequence[InputExample],
-        tokens: Sequence[int],
-        outputs: Sequence[OutputSpec],
+        self, examples: Sequence[InputExample], tokens: Sequence[int], outputs: Sequence[OutputSpec]
     ) -> RequestJob | None:
         """Queues texts that have their prompts, and the tokens of each; None if too many wait."""
         job = RequestJob(examples, tokens, _names(outputs))

@@ -10,9 +10,9 @@ from bert_features.config.serve_settings import Limits
 
 # The type of a feature's `level`: a Literal of the names.
 if TYPE_CHECKING:
-    Level = str
+    AnyLevel = str
 else:
-    Level = Literal[tuple(LEVELS)]
+    AnyLevel = Literal[tuple(LEVELS)]
 
 # A list ends at its first wrong value: a body may have millions, each an error of a kilobyte.
 _Text = Annotated[str, Field(description="A text.")]
@@ -118,9 +118,7 @@ class EmbeddingsRequest(_Request):
     user: str | None = Field(default=None, description="Ignored.")
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"input": "The cat sat on the mat.", "model": "minilm"}],
-        }
+        json_schema_extra={"examples": [{"input": "The cat sat on the mat.", "model": "minilm"}]}
     )
 
     @field_validator("input", mode="before")
@@ -134,13 +132,6 @@ class EmbeddingsRequest(_Request):
                 param="input",
             )
         return value
-
-
-# The type of the level of a feature: a Literal of the names.
-if TYPE_CHECKING:
-    AnyLevel = str
-else:
-    AnyLevel = Literal[tuple(LEVELS)]
 
 
 class Feature(BaseModel):

@@ -47,10 +47,7 @@ _LOOK_SECONDS = 0.2
 
 
 def check_service(config: ExtractConfig, settings: ServeSettings) -> ExtractConfig:
-    """Refuses what cannot be served, before anything slow.
-
-    Returns:
-      The settings with outputs that each have a name.
+    """Refuses what cannot be served, before anything slow; gives `config_with_outputs`.
 
     Raises:
       CheckpointError: the checkpoint is not usable.

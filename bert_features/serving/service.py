@@ -222,10 +222,7 @@ class Service:
         return RequestError("overloaded", f"{reason}; try again later", headers=headers)
 
     async def _wait(
-        self,
-        examples: list[InputExample],
-        tokens: Sequence[int],
-        features: Sequence[OutputSpec],
+        self, examples: list[InputExample], tokens: Sequence[int], features: Sequence[OutputSpec]
     ) -> FeatureBatch:
         if self._engine.seconds_queued > _MOST_WAITING * self.settings.limits.seconds:
             raise self.overloaded("the waiting requests take more than a quarter of the time limit")

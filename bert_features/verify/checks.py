@@ -180,9 +180,7 @@ def _devices(subject: Subject) -> Comparison:
     rows = shapes.rows[bisect.bisect_left(shapes.buckets, length)]
     received = subject.compute(*TEXTS[:1] * rows)
     return Comparison(
-        f"a text on each of {count} devices with the first",
-        subject.together[:1] * rows,
-        received,
+        f"a text on each of {count} devices with the first", subject.together[:1] * rows, received
     )
 
 

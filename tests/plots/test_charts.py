@@ -17,12 +17,11 @@ from bert_features.plots.attention import Attention
 from bert_features.plots.charts import check_chart, render_picture, write_chart
 from bert_features.plots.histogram import Histogram
 from bert_features.plots.labelled import Labelled
-from bert_features.plots.occurrences import Occurrence
 from bert_features.plots.probe import Probe
 from bert_features.plots.scatter import Scatter
 from bert_features.plots.scores import Mix
 from bert_features.plots.similarity import TokenSimilarity
-from bert_features.plots.word import WordSimilarity
+from bert_features.plots.word import Occurrence, WordSimilarity
 from bert_features.readers.input_example import InputExample
 from tests.plots.examples import make_score, make_scores
 

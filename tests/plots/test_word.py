@@ -5,8 +5,7 @@ import pytest
 
 from bert_features.errors import InputError
 from bert_features.plots.labelled import Labelled
-from bert_features.plots.occurrences import Occurrence
-from bert_features.plots.word import ALL, OTHER, SAME, compare_word
+from bert_features.plots.word import ALL, OTHER, SAME, Occurrence, compare_word
 from bert_features.readers.input_example import InputExample
 from tests.toy import TOY_LAYERS
 

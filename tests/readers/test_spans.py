@@ -13,7 +13,7 @@ from bert_features.readers import sentences
 from bert_features.readers.examples import examples_of_texts, read_examples
 from bert_features.readers.input_example import InputExample, Span
 from bert_features.readers.sentences import with_sentences
-from bert_features.readers.spans import parse_spans, spans_of_tags
+from bert_features.readers.spans import spans_of_tags, with_spans
 
 TEXTS = ["naïve 😀 cats", "", "a"]
 SPANS = [[[0, 5, "X"], [6, 7], [0, 12, "", 0]], None, []]
@@ -170,4 +170,4 @@ def test_a_splitter_that_is_not_installed(monkeypatch):
 
 
 def test_null_has_no_spans():
-    assert parse_spans("s", None, "", None) == ()
+    assert with_spans(InputExample(0, ""), "s", None).spans == ()
