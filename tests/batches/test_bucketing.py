@@ -8,6 +8,7 @@ import pytest
 from bert_features.batches.bucketing import (
     BatchShapes,
     choose_buckets,
+    device_shapes,
     plan_batches,
     resolve_buckets,
 )
@@ -41,6 +42,22 @@ def test_buckets_end_at_the_longest_row(buckets, max_seq_length, expected):
 def test_buckets_are_those_given_or_fit_the_device(given, length, options, expected):
     config = ExtractConfig.of({"checkpoint": "absent", **given})
     assert choose_buckets(config, length, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "limits", "rows"),
+    [
+        ({}, {"most_tokens": 64}, 8),  # 4 of 16 tokens for each of two devices
+        ({}, {"most_tokens": 64, "rows": 6}, 6),
+        ({}, {}, 2048),  # 16,384 tokens for each
+        ({"batch_tokens": 160}, {"most_tokens": 64}, 10),
+        ({"batch_size": 12}, {"most_tokens": 64}, 12),
+    ],
+)
+def test_the_rows_of_two_devices(given, limits, rows):
+    config = ExtractConfig.of({"checkpoint": "absent", **given})
+    shapes = device_shapes(config, 16, packed=False, devices=2, **limits)
+    assert (shapes.buckets, shapes.rows, shapes.multiple) == ((16,), (rows,), 2)
 
 
 @pytest.mark.parametrize(("buckets", "length"), [((2, 8), 8), ((8,), 2), ((8, 8), 8), ((9, 8), 9)])

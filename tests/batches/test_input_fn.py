@@ -107,6 +107,15 @@ def test_where_each_shape_is_compiled_there_is_one_for_each_length(tokenizer, si
     assert len(rows[False]) > len(rows[True])
 
 
+@pytest.mark.parametrize(("words", "pieces"), [(None, None), ("whitespace", [1, 2, 0])])
+def test_a_pool_has_words_where_they_are_wanted(tokenizer, words, pieces):
+    examples = [InputExample(0, "is jackson \u200b")]
+    input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, words=words)
+    (pool,) = input_fn.pools()
+    counts = {level: table.all_pieces.tolist() for level, table in pool.units.items()}
+    assert counts == ({} if words is None else {"word": pieces})
+
+
 def test_windows_bound_what_waits_for_its_turn(tokenizer):
     window = 300
     batches = run(random_examples(1000), tokenizer, pool_tokens=window)

@@ -183,6 +183,15 @@ def test_words_that_are_cut(policy, num_pieces):
 
 
 @pytest.mark.parametrize(
+    ("settings", "copies"),
+    [(("window", 10, 3), 3), (("window", 10, 4), 2), (("window", 11), 3), (("truncate", 10), 1)],
+)
+def test_the_rows_that_a_piece_may_stand_in(settings, copies):
+    """Of 8 pieces those at 6 and 7 are in the windows from 0, 3 and 6 on."""
+    assert LongText(*settings).max_copies == copies
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         (("window", 10, 8), "a window of max_seq_length 10 holds 8 pieces .* from 1 to 7"),

@@ -70,6 +70,11 @@ def test_a_row_worked_out_by_hand():
     assert [row.tolist() for row in rows_of(packed)] in ([[3, 2], [1, 4, 0]], [[1, 4, 0], [3, 2]])
 
 
+def test_texts_of_more_tokens_than_16_bits_can_count():
+    packed = pack(np.array([2, 2**16 + 2]), (2**17,))
+    assert packed.order.tolist() == [1, 0]  # the longest comes first
+
+
 def test_at_most_so_many_texts_share_a_row():
     packed = pack(np.full(2 * MAX_PACKED_TEXTS + 1, 2), (128,))
     assert sorted(np.diff(packed.splits)) == [1, MAX_PACKED_TEXTS, MAX_PACKED_TEXTS]

@@ -76,6 +76,8 @@ def test_the_table_of_words_of_pairs(policy):
         assert table.part_units.tolist() == [0, 1, 2, 3, 4]
         assert table.part_slots.tolist() == [0, 1, 2, 0, 1]
         assert table.whole.tolist() == [True, False, True, True, True, False]
+        counts = {name: values.tolist() for name, values in table.counts().items()}
+        assert counts == {"all": [3, 3], "blank": [0, 0], "cut": [1, 0], "lost": [0, 1]}
     else:
         assert table.num_pieces.tolist() == unit_lengths.tolist()
         assert table.part_units.tolist() == [0, 1, 2, 3, 4, 5]

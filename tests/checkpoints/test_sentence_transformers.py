@@ -9,12 +9,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.pooling import auto_length
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import (
     read_dense,
     read_sentence_transformers,
     write_settings,
 )
+from bert_features.config.outputs import parse_outputs
 from bert_features.errors import CheckpointError
 from tests import sentence_dense
 
@@ -298,6 +300,11 @@ def test_weights_in_a_folder_of_their_own(nested):
     assert found.vocab_file == inner / "vocab.txt"
     assert found.sentence_transformers.pooling_modes == ("mean",)
     assert found.sentence_transformers.max_seq_length == 20
+    lengths = [
+        auto_length(found, parse_outputs([{"level": "sequence", "pooling": pooling}]))
+        for pooling in ("auto", "mean")
+    ]
+    assert lengths == [20, None]
     assert read_weights(found)
     # The weights alone are a checkpoint without these settings.
     assert find_checkpoint(inner).sentence_transformers is None

@@ -76,6 +76,16 @@ def test_a_model_garden_checkpoint_by_its_paths(tmp_path, scope):
     assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
 
 
+@pytest.mark.parametrize("name", ["variables", "best"])
+def test_a_saved_model_has_both_the_file_and_the_folder_of_its_variables(toy, tmp_path, name):
+    if name == "best":
+        (tmp_path / "saved_model.pb").touch()
+    folder = shutil.copytree(toy, tmp_path / name)
+    found = find_checkpoint(folder)
+    assert not found.weights.in_saved_model
+    assert found.vocab_file == folder / "vocab.txt"
+
+
 def test_optimizer_slots_counters_and_settings_are_passed_over(tmp_path, caplog):
     encoder = module_of(named(GARDEN))
     slots = {f"Adam/m/{name}": np.ones_like(value) for name, value in GARDEN.items()}

@@ -77,6 +77,21 @@ def test_spans(encoded, batch, pooling, device):
         assert not values[row, len(found) :].any()
 
 
+@pytest.mark.parametrize("device", ["tpu", "cpu"])
+def test_the_highest_values_of_spans_where_rows_have_any_length(device):
+    values = np.random.default_rng(0).normal(size=(1, 5, 2)).astype(np.float32)
+    spans = [(0, 5), (1, 4), (4, 5), (2, 4)]
+    bounds = np.array(spans, np.int32).T[:, None]
+    kinds = [(tf.float32, [None, None, 2]), *[(tf.int32, [None, None])] * 2]
+    with traced_for(device):
+        found = tf.function(
+            pooling._max_of_spans,
+            input_signature=[tf.TensorSpec(shape, dtype) for dtype, shape in kinds],
+        )(values, *bounds)
+    wanted = [values[0, begin:end].max(axis=0) for begin, end in spans]
+    np.testing.assert_array_equal(found[0], wanted)
+
+
 def states_of(encoded, row):
     states = EncoderOutputs.from_dict(encoded).states
     return [state[row, : LENGTHS[row]].astype(np.float64) for state in states]

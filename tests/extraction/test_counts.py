@@ -35,8 +35,8 @@ def test_the_largest_values_are_finite(dtype):
 
 
 SETTINGS = {"do_lower_case": True, "layers": (-1,), "max_seq_length": 8, "batch_size": 2}
-TEXTS = ["the 漢 字 is a 漢 字 a b 漢 字 a b", "a b", "漢 ||| a"]
-UNKNOWN, KEPT = [6, 0, 1], [13, 2, 2]
+TEXTS = ["the 漢 字 is a 漢 字 a b 漢 字 a b", "a b", "", "漢 ||| a"]
+UNKNOWN, KEPT = [6, 0, 0, 1], [13, 2, 0, 2]
 
 
 def test_unknown_tokens_of_a_run(toy, tmp_path, caplog):
@@ -52,6 +52,7 @@ def test_unknown_tokens_of_a_run(toy, tmp_path, caplog):
     for counts in (summary.counts, plan(config, tmp_path / "in.txt")):
         assert counts.tokens_unknown == sum(UNKNOWN) == tokens.count("[UNK]")
         assert counts.tokens_kept == sum(KEPT)
+    assert summary.counts.empty_examples == 1
     (warning,) = [m for m in caplog.messages if "[UNK]" in m]
     assert warning.startswith(f"7 of 17 tokens (41.2%) are [UNK]: the vocabulary {toy}/vocab.txt")
 

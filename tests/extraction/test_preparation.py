@@ -34,6 +34,15 @@ def test_batches_of_a_cpu_end_early_unless_settings_declare_their_shapes(toy, gi
     assert "batch_cost" not in preparation.batch_params(few=True)
 
 
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [({"batch_tokens": 70}, 70), ({"batch_size": 4, "max_seq_length": 8}, 32)],
+)
+def test_the_tokens_of_a_full_batch(toy, given, tokens):
+    settings = {"checkpoint": toy, "layers": (-1,), **given}
+    assert Preparation(ExtractConfig.of(settings)).tokens_of_batch == tokens
+
+
 def test_a_batch_in_bfloat16_costs_as_much_as_more_tokens(toy):
     settings = {"checkpoint": toy, "layers": (-1,)}
     costs = {

@@ -26,3 +26,10 @@ def test_the_checksum_of_both_ends(tmp_path, monkeypatch, size):
     (tmp_path / "f").write_bytes(content)
     ends = content if size <= 16 else content[:8] + content[-8:]
     assert checksum_of_ends(tmp_path / "f") == (size, f"{checksum(ends):08x}")
+
+
+def test_the_ends_have_64_kib(tmp_path):
+    content = bytes(range(251)) * 1000
+    (tmp_path / "f").write_bytes(content)
+    ends = content[:65536] + content[-65536:]
+    assert checksum_of_ends(tmp_path / "f") == (251_000, f"{checksum(ends):08x}")

@@ -455,6 +455,17 @@ class TestLeftovers:
         remove_leftovers(tmp_path / "f")
         assert sorted(contents(tmp_path)) == sorted(names)
 
+    @pytest.mark.parametrize("link", [".folder.abcd1234.partial", ".folder.abcd1234.partial/older"])
+    def test_a_link_in_the_place_of_a_leftover_stays(self, tmp_path, link):
+        """No run makes one: it may lead to folders of somebody else."""
+        (tmp_path / "elsewhere/folder").mkdir(parents=True)
+        (tmp_path / "elsewhere/older").symlink_to(".")
+        (tmp_path / link).parent.mkdir(exist_ok=True)
+        (tmp_path / link).symlink_to(tmp_path / "elsewhere")
+        before = contents(tmp_path)
+        remove_leftovers(tmp_path / "folder")
+        assert contents(tmp_path) == before
+
 
 class TestTargets:
     @pytest.mark.parametrize("folder", [True, False])

@@ -1,5 +1,6 @@
 """What is read is never what is written."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ class TestApart:
         device = Path("/dev/null")  # as terminals are
         with device.open() as one, device.open("w") as other:
             check_apart([("in", one.fileno())], [("out", other.fileno())])
+
+    def test_a_descriptor_is_no_name_of_a_file(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with Path("/dev/null").open() as file:
+            read = [("in", file.fileno())]
+            check_apart(read, [("out", str(file.fileno()))])
+            check_apart(read, [("out", tmp_path)], folder=True)
 
     def test_files_that_differ(self, read, tmp_path):
         other = tmp_path / "other"
@@ -90,3 +98,9 @@ def test_the_folder_of_a_target(tmp_path, name, folder, problem):
         return
     with pytest.raises(OutputError, match=problem):
         check_target(tmp_path / name, overwrite=False, folder=folder)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_file_system_that_gives_no_limit_allows_any_name(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(os, "pathconf", lambda folder, name: limit)
+    check_target(tmp_path / "new", overwrite=False)

@@ -1,6 +1,7 @@
 """HDF5 as h5py reads it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -30,6 +31,17 @@ def test_hdf5_as_h5py_sees_it(tmp_path: Path, id_type: IdType) -> None:
             else:
                 assert dataset.dtype == column.dtype
             assert dataset[:].tolist() == expected[name].tolist()
+
+
+@pytest.mark.parametrize("width", [768, 200_000])
+def test_a_chunk_fits_the_cache_of_older_hdf5(tmp_path: Path, width: int) -> None:
+    feature = replace(ONE[0], width=width)
+    with open_writer(tmp_path / "f.h5", format="hdf5", features=(feature,), metadata={}):
+        pass
+    with h5py.File(tmp_path / "f.h5") as file:
+        rows, columns = file["layer_output_0"].chunks
+    assert columns == width
+    assert rows == 1 or rows * columns * 4 <= 2**20  # bytes
 
 
 def test_hdf5_metadata_may_be_long(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from bert_features.errors import OutputError
 from bert_features.formats import read_features
 from bert_features.formats.manifest import Manifest
-from bert_features.formats.records import Feature, FeatureBatch
-from bert_features.formats.small_vectors import find_ranges, quantize, restore
+from bert_features.formats.records import Feature, FeatureBatch, Rows
+from bert_features.formats.small_vectors import count_clipped, find_ranges, quantize, restore
 from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
@@ -104,6 +104,23 @@ def test_values_without_a_step():
     (codes,) = quantized(np.array(strange, np.float32), wanted)
     np.testing.assert_array_equal(codes, [[0, -128, -128], [127, -125, 127], [-128, -128, -128]])
     np.testing.assert_array_equal(restore(codes, wanted)[:, 1], [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("level", "splits", "clipped"),
+    [("sequence", None, [0, 2, 1]), ("token", [0, 2, 2, 3], [2, 0, 1])],
+)
+def test_values_more_than_half_a_step_outside_are_counted(level, splits, clipped):
+    """Steps of 1, from 0 to 255."""
+    whole = feature("int8", 2, ((0.0, 0.0), (255.0, 255.0)))
+    numbers = dataclasses.replace(whole, level=level)
+    vectors = np.array([[-0.5, 255.5], [-0.75, 255.75], [np.inf, 100]], np.float32)
+    batch = FeatureBatch(np.arange(3), {"int8": vectors})
+    if splits is not None:
+        rows = {level: Rows(np.array(splits), {}, {"int8": vectors})}
+        batch = FeatureBatch(np.arange(3), {}, rows)
+    found, total = count_clipped(batch, (numbers, FLOATS))
+    assert (found.tolist(), total) == (clipped, 6)
 
 
 def test_vectors_that_are_not_finite_have_no_ranges():

@@ -15,6 +15,7 @@ from bert_features.text.tokenizer_files import (
     rules_of,
     write_tokenizer,
 )
+from bert_features.text.tokenizer_settings import with_ids
 from bert_features.text.vocabulary import ids_of
 from tests.family_tokenizers import FILES
 from tests.tokenizer_settings import (
@@ -140,6 +141,8 @@ def test_added_tokens_without_an_id_come_behind_those_with_one(tmp_path):
     config = {"additional_special_tokens": ["[E0]"]}
     files = VOCAB | {"added_tokens.json": {"[E1]": SIZE}, "tokenizer_config.json": config}
     assert _read(files, tmp_path).tokens == [*PIECES, "[E1]", "[E0]"]
+    alone = {"content": "[E0]", "id": None}
+    assert with_ids({"[E0]": alone}, {}) == [alone | {"id": 0}]
 
 
 def test_a_special_token_may_be_added_to_a_vocabulary_without_it(tmp_path):
@@ -253,6 +256,10 @@ HOSTILE = [
     (
         {"model__vocab": {"a": 0, "zz": 2**32 - 1}, "model__merges": [], "added_tokens": []},
         "has 2 pieces, but an id of 4294967295",
+    ),
+    (  # the first id that leaves out too many
+        {"model__vocab": {"a": 0, "zz": 2**16 + 3}, "model__merges": [], "added_tokens": []},
+        "has 2 pieces, but an id of 65539",
     ),
     ({"model__vocab": {"a": 0, "zz": 2**32}}, "no tokenizer that can be read"),
     ({"model__vocab": {"a": -1}}, "no tokenizer that can be read"),
