@@ -21,10 +21,15 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Threads of OpenBLAS wait by spinning. Where another process of the tests has the other core, a
+# regression of scikit-learn takes ten times as much of a processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 
 import bert_features  # noqa: F401 - before TensorFlow, whose oneDNN it turns on
+
+gc.disable()  # while modules are imported and tests are collected; see pytest_collection_finish
 
 NUM_DEVICES = 8
 _all_cpus: Any = None
@@ -61,6 +66,7 @@ def pytest_collection_finish() -> None:
     """Keeps Python from looking for garbage among modules and tests: half a second a time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
