@@ -5,6 +5,7 @@ the step again, which takes time.
 """
 
 import collections
+import copy
 import gc
 import importlib.util
 import logging
@@ -15,14 +16,20 @@ import shutil
 import socket
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Threads of OpenBLAS wait by spinning. Where another process of the tests has the other core, a
+# regression of scikit-learn takes ten times as much of a processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 
 import bert_features  # noqa: F401 - before TensorFlow, whose oneDNN it turns on
+
+gc.disable()  # while modules are imported and tests are collected; see pytest_collection_finish
 
 NUM_DEVICES = 8
 _all_cpus: Any = None
@@ -59,6 +66,7 @@ def pytest_collection_finish() -> None:
     """Keeps Python from looking for garbage among modules and tests: half a second a time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -200,15 +208,15 @@ def _steps() -> dict[Any, Any]:
 def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Extractors of a toy with the same outputs and precision share a step, traced only once.
 
-    And those with the same vocabulary its tokenizer; their other settings may differ. Not for tests
-    that change how a step is traced.
+    And those with the same vocabulary its tokenizer; their other settings may differ. Those with
+    the same settings share the canaries too. Not for tests that change how a step is traced.
     """
     from bert_features.encoder import step as device_step
-    from bert_features.extraction import extractor, preparation
+    from bert_features.extraction import canaries, extractor, preparation
     from bert_features.runtime import tensorflow as runtime
 
     read, make_model, make_step = extractor.read_weights, device_step.DeviceStep, runtime._StepOnCpu
-    make_tokenizer = preparation.make_tokenizer
+    make_tokenizer, find_canaries = preparation.make_tokenizer, canaries.MakesCanaries.find_canaries
 
     def keep(key: Any, make: Callable[[], Any]) -> Any:
         if key not in _steps:
@@ -224,7 +232,8 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def kept_model(config: Any, weights: Any, outputs: Any, **options: Any) -> Any:
         if not isinstance(weights, _Weights):
             return make_model(config, weights, outputs, **options)
-        key = id(weights), outputs, str(options)
+        plain = tuple(replace(output, calibration=None) for output in outputs)  # of the host alone
+        key = id(weights), plain, str(options)
         return keep(key, lambda: make_model(config, weights, outputs, **options))
 
     def kept_step(step: Any, weights: Any, **options: bool) -> Any:
@@ -241,6 +250,17 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         key = path, path.read_bytes(), lowers
         return keep(key, lambda: make_tokenizer(checkpoint, lower))
 
+    def kept_canaries(maker: Any, *, few: bool = False) -> Any:
+        parts = maker._model, maker.tokenizer
+        if not all(any(part is kept for kept in _steps.values()) for part in parts):
+            return find_canaries(maker, few=few)
+        preparation = maker.preparation
+        settings = maker.config.model_dump_json(), maker.outputs, vars(preparation.prompts)
+        # A test may have replaced what runs the step.
+        key = str((*settings, preparation.sides, few)), *parts, maker._step, extractor.run_step
+        return copy.deepcopy(keep(key, lambda: find_canaries(maker, few=few)))
+
+    monkeypatch.setattr(canaries.MakesCanaries, "find_canaries", kept_canaries)
     monkeypatch.setattr(preparation, "make_tokenizer", kept_tokenizer)
     monkeypatch.setattr(extractor, "read_weights", read_weights)
     monkeypatch.setattr(device_step, "DeviceStep", kept_model)

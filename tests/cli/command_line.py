@@ -37,8 +37,10 @@ for command in json.loads(sys.argv[1]):
 """
 
 
-def run_afresh(commands, folder):
+def run_afresh(commands, folder, env=None):
     """Runs commands one after the other in a process that has imported no framework.
+
+    `env` has more environment variables.
 
     Returns:
       The exit status, standard output, standard error and imported modules after each.
@@ -50,7 +52,7 @@ def run_afresh(commands, folder):
         capture_output=True,
         text=True,
         cwd=folder,
-        env=os.environ | path,
+        env=os.environ | path | (env or {}),
     )
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]

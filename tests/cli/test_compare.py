@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_features import read_features
-from tests.cli.command_line import SMALL, program, run, run_afresh
+from tests.cli.command_line import SMALL, run, run_afresh
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,6 @@ def test_a_folder_goes_on_with_new_numbers(toy, tmp_path):
 
 # What oneDNN, NumPy and OpenBLAS may use; what a CPU lacks is no limit for it.
 INSTRUCTIONS = {
-    "all": {},
     "AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "AVX2": {
         "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -99,20 +98,36 @@ INSTRUCTIONS = {
 }
 
 
+@pytest.fixture(scope="module")
+def by_class(tmp_path_factory):
+    """A folder with the features by each class and precision; one process for each class.
+
+    This one has all instructions.
+    """
+    folder = tmp_path_factory.mktemp("classes")
+    text = folder / "in.txt"
+    text.write_text("The cat sat on the mat.\nNo.\n")
+
+    def commands(name):
+        for of in ("float32", "bfloat16"):
+            path = folder / f"{name} {of}.npz"
+            yield ["extract", text, "--layers=all", "--precision", of, "-o", path]
+
+    for command in commands("all"):
+        assert run(*command).exit_code == 0
+    for name, limits in INSTRUCTIONS.items():
+        for status, _, errors, _ in run_afresh(commands(name), folder, limits):
+            assert status == 0, errors
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_runs_on_cpus_of_different_classes_may_be_compared(tmp_path, precision):
+def test_runs_on_cpus_of_different_classes_may_be_compared(by_class, precision):
     """With the embedded model: float32 is equal, and a folder that one began another goes on."""
-    (tmp_path / "in.txt").write_text("The cat sat on the mat.\nNo.\n")
-    paths = []
-    for name, limits in INSTRUCTIONS.items():
-        paths.append(tmp_path / f"{name}.npz")
-        options = ["--layers=all", "--precision", precision, "-o", paths[-1]]
-        process = program("extract", tmp_path / "in.txt", *options, env=limits)
-        process.communicate()
-        assert process.returncode == 0
     wanted = "equal" if precision == "float32" else ("equal", "lower precision")
-    for path in paths[1:]:
-        found = json.loads(run("compare", paths[0], path, "--json").stdout)["features"]
+    for name in INSTRUCTIONS:
+        paths = [by_class / f"{each} {precision}.npz" for each in ("all", name)]
+        found = json.loads(run("compare", *paths, "--json").stdout)["features"]
         assert len(found) == 6
         assert all(feature["verdict"] in wanted for feature in found)

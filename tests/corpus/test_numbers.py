@@ -123,21 +123,22 @@ def test_a_run_of_an_earlier_release_has_no_canaries(config, texts, tmp_path, wr
     assert not read_features(out).passport.features["layer_output_0"].canaries
 
 
-@pytest.mark.slow
-def test_each_process_compares(config, texts, tmp_path, monkeypatch):
+def test_each_process_compares(config, texts, tmp_path):
     """A process of a run that computes other numbers than the first one ends it."""
     out = tmp_path / "out"
-    extract_until(8, config(), texts, f"{out}/")
-    run = Manifest.read(out).run
-    rows = run["canaries"]["layer_output_0"]
-    other = run["canaries"] | {"layer_output_0": [rows[1], *rows[1:]]}
-    change_run(out, canaries=other)
+    extract(config(), texts, f"{out}/")
+    manifest, whole = Manifest.read(out), shards_of(out)
+    own = manifest.run["canaries"]
+    rows = own["layer_output_0"]
+    other = own | {"layer_output_0": [rows[1], *rows[1:]]}
+    job = ShardJob(config(format="parquet"), manifest)
+    writer = ShardWriter.load(job)
     with pytest.raises(OutputError, match=r"computes other numbers of 'layer_output_0'"):
-        extract(config(), texts, f"{out}/", processes=2)
-    change_run(out, canaries=run["canaries"])
-    extract(config(), texts, f"{out}/", processes=2)
-    extract(config(), texts, f"{tmp_path}/whole/")
-    assert shards_of(out) == shards_of(tmp_path / "whole")
+        write_shard(writer, 0, {"canaries": other}, lambda message: None)
+    write_shard(writer, 0, {"canaries": own}, lambda message: None)
+    assert shards_of(out) == whole
+    with pytest.raises(OutputError, match=r"computes other numbers of 'layer_output_0'"):
+        ShardWriter.load(replace(job, manifest=replace(manifest, run={"canaries": other})))
 
 
 def test_every_shard_has_the_canaries_of_the_run(config, texts, tmp_path):

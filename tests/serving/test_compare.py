@@ -1,5 +1,6 @@
 """compare: files, folders, services, exports, settings and checkpoints on both sides."""
 
+import functools
 import json
 import shutil
 
@@ -19,11 +20,14 @@ from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.serve_settings import TOKEN
 from bert_features.errors import CheckpointError, ConfigError, OutputError, ServiceError
+from bert_features.export import loading
 from bert_features.neighbors import queries
 from bert_features.serving.messages import Info
 from tests.cli.command_line import run
 from tests.serving.conftest import OUTPUTS
 from tests.serving.over_http import over_http
+
+pytestmark = pytest.mark.usefixtures("kept_steps")
 
 SETTINGS = {"do_lower_case": True, "max_seq_length": 16}
 MEAN = {"level": "sequence", "pooling": "mean", "layers": (-1,)}
@@ -174,7 +178,9 @@ def test_a_service_of_before(url, make, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_export(make, toy, tmp_path):
+def test_an_export(make, toy, tmp_path, monkeypatch):
+    # Loading takes a second; what is beside the export is read again each time.
+    monkeypatch.setattr(loading, "load_export", functools.cache(loading.load_export))
     options = {"checkpoint": toy, "max_seq_length": 16, "do_lower_case": True}
     outputs = [{**MEAN, "name": "features"}, {"name": "tokens", "layers": (-2,)}]
     text = export_savedmodel(tmp_path / "text", signature="text", outputs=outputs, **options)

@@ -110,7 +110,7 @@ COMMANDS = {
     ],
     "terms": [
         *("--topology=v5e:1x1", TINY, "--kind=sparse", "--max-seq-length=32", "--buckets=32"),
-        *("--batch=128", "--no-largest", "--json"),
+        *("--batch=64", "--no-largest", "--json"),
     ],
     "too large": [
         *("--topology=v5e:1x1", TINY, "--layers=embeddings", "--max-seq-length=512"),
@@ -209,7 +209,7 @@ def test_the_figures_of_bert_tiny(compiled):
 
 @pytest.mark.slow
 def test_all_passes_of_a_loop_are_counted(compiled):
-    """The head goes over the vocabulary in four parts."""
+    """The head goes over the vocabulary in two parts."""
     status, output, errors = compiled["terms"]
     assert status == 0, errors
     (shape,) = json.loads(output)["shapes"]
