@@ -73,7 +73,7 @@ class MadeUpTpu(Runtime):
         self.change = change
         self.batches = []
 
-    def compile(self, step, weights):
+    def compile(self, step, weights, **choices):
         computing, self_ = self.cpu.compile(step, weights), self
 
         class Step(CompiledStep):
