@@ -211,11 +211,12 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     And those with the same vocabulary its tokenizer; their other settings may differ. Those with
     the same settings share the canaries too. Not for tests that change how a step is traced.
     """
+    from bert_features.checkpoints.read import read_weights
     from bert_features.encoder import step as device_step
     from bert_features.extraction import canaries, extractor, preparation
     from bert_features.runtime import tensorflow as runtime
 
-    read, make_model, make_step = extractor.read_weights, device_step.DeviceStep, runtime._StepOnCpu
+    read, make_model, make_step = extractor.view_weights, device_step.DeviceStep, runtime._StepOnCpu
     make_tokenizer, find_canaries = preparation.make_tokenizer, canaries.MakesCanaries.find_canaries
 
     def keep(key: Any, make: Callable[[], Any]) -> Any:
@@ -223,11 +224,11 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
             _steps[key] = make()
         return _steps[key]
 
-    def read_weights(checkpoint: Any, **parts: bool) -> Any:
+    def kept_weights(checkpoint: Any, **parts: bool) -> Any:
         if checkpoint.config.hidden_size > 64:  # too large to keep
             return read(checkpoint, **parts)
         key = checkpoint.sha256, checkpoint.config.model_dump_json(), str(parts)
-        return keep(key, lambda: _Weights(read(checkpoint, **parts)))
+        return keep(key, lambda: _Weights(read_weights(checkpoint, **parts)))
 
     def kept_model(config: Any, weights: Any, outputs: Any, **options: Any) -> Any:
         if not isinstance(weights, _Weights):
@@ -262,7 +263,7 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(canaries.MakesCanaries, "find_canaries", kept_canaries)
     monkeypatch.setattr(preparation, "make_tokenizer", kept_tokenizer)
-    monkeypatch.setattr(extractor, "read_weights", read_weights)
+    monkeypatch.setattr(extractor, "view_weights", kept_weights)
     monkeypatch.setattr(device_step, "DeviceStep", kept_model)
     monkeypatch.setattr(runtime, "_StepOnCpu", kept_step)
 

@@ -9,7 +9,7 @@ from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
 from bert_features.checkpoints.multi_vector import PROJECTION, STANFORD
-from bert_features.checkpoints.weight_readers import damage_is_an_error, read_floats, some
+from bert_features.checkpoints.weight_readers import damage_is_an_error, some, view_floats
 from bert_features.errors import CheckpointError
 
 logger = logging.getLogger("bert_features")
@@ -42,6 +42,8 @@ def read_weights(
 ) -> dict[str, np.ndarray]:
     """Reads the weights, with those of the pooler and the masked-LM head if wanted: all or none.
 
+    No later change of the file changes them.
+
     Returns:
       Canonical name -> float32 array, kernels [in, out]; see `weight_names`.
 
@@ -50,6 +52,17 @@ def read_weights(
         are two encoders, a weight is no float, a file is damaged, or its SHA-256 is not the
         expected one; or see `masked_lm.read_head`.
     """
+    found = view_weights(checkpoint, pooler=pooler, head=head)
+    return {n: v if v.flags.owndata else np.array(v, order="C") for n, v in found.items()}
+
+
+def view_weights(
+    checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False
+) -> dict[str, np.ndarray]:
+    """As `read_weights`, for a caller that copies them at once: they may be views of the file.
+
+    Some are read-only, or not contiguous.
+    """
     _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
     names = _names_in(checkpoint)
     stored_head = _head_of(checkpoint, names) if head else {}
@@ -57,7 +70,7 @@ def read_weights(
     _check_names(checkpoint, names, pooler=pooler)
     weights, files = {}, checkpoint.weights
     for weight in weight_names.weights(checkpoint.config, pooler=pooler):
-        value = read_floats(files.reader, names.weights[weight.canonical], files.path)
+        value = view_floats(files.reader, names.weights[weight.canonical], files.path)
         weights[weight.canonical] = weight_names.to_canonical(
             weight, checkpoint.config, checkpoint.kind, value
         )

@@ -43,7 +43,7 @@ class Reader(Protocol):
         ...
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, as it is stored."""
+        """One tensor, as it is stored; it may be a view of the file."""
         ...
 
 
@@ -173,6 +173,11 @@ def damage_is_an_error(path: Path) -> Iterator[None]:
 
 def read_floats(reader: Reader, name: str, path: Path) -> np.ndarray:
     """One weight as float32; a CheckpointError if it is damaged or no float."""
+    return np.array(view_floats(reader, name, path))
+
+
+def view_floats(reader: Reader, name: str, path: Path) -> np.ndarray:
+    """As `read_floats`, but it may be a read-only view of the file, which changes with it."""
     with damage_is_an_error(path):
         value = reader.read(name)
         _check_is_float(f"{path}: {name}", value.dtype.name)

@@ -102,8 +102,8 @@ def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:
         missing = [name for name in names if name not in weights]
         if missing:
             raise CheckpointError(f"weights lack {', '.join(missing)}; pass all")
-        parts = [weights[name] for name in names]
-        value = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        # A copy, also of one: JAX would take the memory of an array, which may be a file's.
+        value = np.concatenate([weights[name] for name in names], axis=-1)
         if value.shape != tuple(variable.shape):
             raise CheckpointError(
                 f"{' + '.join(names)} is {value.shape}; this config needs {variable.shape}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.read import view_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
@@ -99,7 +99,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         self.tokenizer = self.preparation.tokenizer
         self.devices = self.preparation.devices
         self.precision = self.preparation.precision
-        weights = read_weights(
+        weights = view_weights(
             self.checkpoint, pooler=needs_pooler(self.outputs), head=needs(self.outputs, "head")
         )
         weights |= read_dense(self.checkpoint, dense_modules(self.outputs))

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from bert_features import FeatureExtractor
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights
+from bert_features.encoder.parts import load_weights
 from bert_features.errors import CheckpointError
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -89,6 +90,32 @@ def test_safetensors_are_read_bit_for_bit(copy, prefix, old_norms):
     assert (checkpoint.kind, checkpoint.family) == ("safetensors", "huggingface")
     assert checkpoint.config.hidden_act == "gelu_erf"
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+def test_weights_do_not_change_with_their_file(copy):
+    """A user changes them, and writes them to the file that they came from."""
+    path = rewrite(copy, dict)
+    weights = read_weights(find_checkpoint(path), pooler=True)
+    for file in [path] if path.is_file() else path.glob("*.safetensors"):
+        with file.open("r+b") as data:
+            data.truncate(9)
+    assert_same(weights, WEIGHTS)
+    for value in weights.values():
+        value += 1
+
+
+def test_an_encoder_has_its_own_copy():
+    """JAX would take the memory of the array, which may be that of a file."""
+
+    class Variable:
+        shape = (2,)
+
+        def assign(self, value):
+            self.value = value
+
+    variable, weight = Variable(), np.ones(2, np.float32)
+    load_weights([(variable, ["w"])], {"w": weight})
+    assert not np.shares_memory(variable.value, weight)
 
 
 @pytest.mark.parametrize(

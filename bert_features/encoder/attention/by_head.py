@@ -1,5 +1,6 @@
-"""Attention on a CPU by TensorFlow: long rows go head by head, so that each operation finds its
-input in the CPU's caches; and one graph for rows of any length.
+"""Attention on a CPU by TensorFlow: long rows head by head, and rows of any length in one graph.
+
+Head by head each operation finds its input in the CPU's caches.
 
 Shape legend: `B` batch, `S` sequence, `A` heads, `D` head size.
 """
