@@ -1,11 +1,16 @@
-"""Peak memory of `extract` for each kind of output, at two numbers of texts: it should be flat.
+"""Peak memory of `extract`: for each kind of output at two numbers of texts, or of usual jobs.
 
     .venv/bin/python benchmarks/memory.py [--texts 12 48] [--length 250] [--kinds masked_lm]
+    .venv/bin/python benchmarks/memory.py --jobs ud_ewt.txt [--checkpoint DIR] [--precision P]
 
 A random BERT of two layers with a masked-LM head and a vocabulary of 8,000 computes outputs that
 are as wide as they can be, so that features are nearly all the memory. Each run is a process of its
 own. Prints for each run the megabytes of its features and its peak, as the system counts it, and
-by how much the peak grows.
+by how much the peak grows: it should be flat.
+
+With `--jobs` the texts are the first 3 and 1,000 lines of a file, all lines, 60 documents of 400
+words of it, and 200 lines beside five documents; one vector each, of rows of up to 512 tokens where
+there are documents. Prints for each the peak and the CPU seconds of the command.
 """
 
 import argparse
@@ -38,7 +43,13 @@ def main() -> None:
     parser.add_argument("--texts", type=int, nargs=2, default=(12, 48))
     parser.add_argument("--length", type=int, default=250, help="words of a text")
     parser.add_argument("--kinds", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--jobs", type=Path, metavar="FILE", help="measure usual jobs instead")
+    parser.add_argument("--checkpoint", default="minilm", help="that of --jobs")
+    parser.add_argument("--precision", default="float32", help="that of --jobs")
     arguments = parser.parse_args()
+    if arguments.jobs is not None:
+        measure_jobs(arguments.jobs, arguments.checkpoint, arguments.precision)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_checkpoint(folder / "toy")
@@ -64,15 +75,47 @@ def run(folder: Path, kind: str, texts: int, length: int) -> tuple[float, float]
         *("--output", str(output), "--overwrite", "--checkpoint", str(folder / "toy")),
         *("--max-seq-length", str(LENGTH), "--uncased", "--buffer-mb", "16", *SETTINGS[kind]),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit("the run failed")
-    size, peak = output.stat().st_size / 1e6, usage.ru_maxrss * 1024 / 1e6
+    peak, _ = measured(command)
+    size = output.stat().st_size / 1e6
     print(
         f"{kind:<10} {texts:6} texts  {size:7.0f} MB of features  peak {peak:6.0f} MB", flush=True
     )
     return size, peak
+
+
+def measure_jobs(path: Path, checkpoint: str, precision: str) -> None:
+    """Prints the peak and the CPU seconds of usual jobs."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    words = " ".join(lines).split()
+    documents = [" ".join(words[i * 400 : (i + 1) * 400]) for i in range(60)]
+    long = ("--max-seq-length", "512")
+    jobs: dict[str, tuple[list[str], tuple[str, ...]]] = {
+        "3 lines": (lines[:3], ()),
+        "1,000 lines": (lines[:1000], ()),
+        f"{len(lines):,} lines": (lines, ()),
+        "60 documents": (documents, long),
+        "200 lines and 5 documents": (lines[:200] + documents[:5], long),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        texts, output = Path(name, "in.txt"), Path(name, "out.npz")
+        for job, (chosen, settings) in jobs.items():
+            texts.write_text("".join(f"{line}\n" for line in chosen), encoding="utf-8")
+            command = [
+                *(sys.executable, "-m", "bert_features", "extract", str(texts), "--overwrite"),
+                *("--output", str(output), "--checkpoint", checkpoint, "--precision", precision),
+                *("--layers=-1", "--level", "sequence", *settings),
+            ]
+            peak, seconds = measured(command)
+            print(f"{job:<26} peak {peak:6.0f} MB  {seconds:6.1f} CPU seconds", flush=True)
+
+
+def measured(command: list[str]) -> tuple[float, float]:
+    """The peak of a command in megabytes, and its CPU seconds."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit("the run failed")
+    return usage.ru_maxrss * 1024 / 1e6, usage.ru_utime + usage.ru_stime
 
 
 def write_checkpoint(folder: Path) -> None:
