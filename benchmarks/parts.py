@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/parts.py outputs TEXTS      three outputs from one pass, and words
     .venv/bin/python benchmarks/parts.py together TEXTS     one pass with all kinds for search
     .venv/bin/python benchmarks/parts.py dedupe TEXTS       what `dedupe` costs and gains
-    .venv/bin/python benchmarks/parts.py precision TEXTS    how close bfloat16 is to float32
+    .venv/bin/python benchmarks/parts.py precision TEXTS    how close bfloat16 or int8 is to float32
     .venv/bin/python benchmarks/parts.py tokenizer TEXTS…   the tokenizer and Hugging Face's
     .venv/bin/python benchmarks/parts.py formats FOLDER     how fast each format writes
     .venv/bin/python benchmarks/parts.py roofline           the encoder and a product of NumPy's
@@ -206,7 +206,7 @@ def dedupe(options: argparse.Namespace) -> None:
 
 
 def precision(options: argparse.Namespace) -> None:
-    """The cosine of bfloat16 and float32, per token and layer, and the ranking of all pairs.
+    """The cosine of a precision and float32, per token and layer, and the ranking of all pairs.
 
     The ranking is Spearman's correlation of the cosine similarities of all pairs of texts.
     """
@@ -225,8 +225,8 @@ def precision(options: argparse.Namespace) -> None:
             for name in batches[0]
         }
 
-    exact, rounded = features("float32"), features("bfloat16")
-    print(f"{len(lines)} texts, bfloat16 against float32, cosine per token\n")
+    exact, rounded = features("float32"), features(options.precision)
+    print(f"{len(lines)} texts, {options.precision} against float32, cosine per token\n")
     print("| output | mean | 1st percentile | lowest |\n|---|---|---|---|")
     for name, values in exact.items():
         cosines = np.einsum("ij,ij->i", _unit(values), _unit(rounded[name]))
@@ -414,6 +414,8 @@ def main() -> None:
         of_texts = command(run, rounds)
         of_texts.add_argument("texts", type=Path, help="file with one text per line")
         of_texts.add_argument("--lines", type=int, default=lines, help="number of texts")
+        if run is precision:
+            of_texts.add_argument("--precision", choices=["bfloat16", "int8"], default="bfloat16")
     of_files = command(tokenizer, 7)
     of_files.add_argument("files", nargs="+", type=Path, help="UTF-8 files with a text per line")
     of_files.add_argument("--min-tokens", type=int, default=1_000_000, help="repeat up to these")

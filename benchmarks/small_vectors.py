@@ -1,7 +1,7 @@
 """How well small vectors rank similarities: Spearman's correlation with the scores of people.
 
     .venv/bin/python benchmarks/small_vectors.py FILE [--checkpoint minilm]
-        [--calibration 1000]
+        [--calibration 1000] [--precision float32]
 
 FILE has pairs of texts with a score, in the format of the STS benchmark: tab-separated lines with
 genre, file, year, id, score and two sentences (`sts-dev.csv`). Lines of three columns are two texts
@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("pairs", type=Path, help="file of pairs with a score")
     parser.add_argument("--checkpoint", default="minilm")
     parser.add_argument("--calibration", default="1000", help="as the setting of that name")
+    parser.add_argument("--precision", default="float32", help="as the setting of that name")
     arguments = parser.parse_args()
     firsts, seconds, scores = read_pairs(arguments.pairs)
     texts = sorted({*firsts, *seconds})
@@ -45,7 +46,7 @@ def main() -> None:
     print("| dtype | dimensions | bytes | Spearman |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for features in vectors_of(texts, arguments.checkpoint, arguments.calibration, folder):
+        for features in vectors_of(texts, arguments, folder):
             floats, _ = features["float32"]
             for dtype, (values, feature) in features.items():
                 report(dtype, feature, cosines(values[a], values[b]), scores)
@@ -64,21 +65,22 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
 
 
 def vectors_of(
-    texts: list[str], checkpoint: str, calibration: str, folder: str
+    texts: list[str], arguments: argparse.Namespace, folder: str
 ) -> list[dict[str, tuple[np.ndarray, Feature]]]:
     """For each width the vectors of the texts, as floats, and the feature, by dtype."""
     outputs = [
         {
             **{"name": f"{dtype}_{width}", "level": "sequence", "pooling": "auto"},
             **{"dtype": dtype, "dim": width},
-            "calibration": calibration if dtype == "int8" else None,
+            "calibration": arguments.calibration if dtype == "int8" else None,
         }
         for width in WIDTHS
         for dtype in DTYPES
     ]
     source, target = Path(folder, "texts.jsonl"), Path(folder, "vectors.npz")
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    extract(ExtractConfig(checkpoint=checkpoint, outputs=outputs), source, target)
+    settings = {"checkpoint": arguments.checkpoint, "precision": arguments.precision}
+    extract(ExtractConfig(**settings, outputs=outputs), source, target)
     stored = {feature.name: feature for feature in read_features(target).features}
     file = read_features(target, floats=True)
     return [

@@ -199,9 +199,10 @@ class ExtractConfig(Settings):
         "Library that drives the device; auto is TensorFlow, or JAX where only JAX can drive it.",
         DEVICES,
     )
-    precision: Literal["auto", "float32", "bfloat16"] = setting(
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = setting(
         "auto",
-        "Precision of the arithmetic; auto is bfloat16 on a TPU, else float32.",
+        "Precision of the arithmetic; auto is bfloat16 on a TPU, else float32. int8 is for CPUs "
+        "with VNNI; its vectors are less exact.",
         DEVICES,
         common=True,
     )

@@ -20,6 +20,7 @@ _VECTOR_FLAGS = (
     *("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16"),
     *("asimd", "bf16"),
 )
+_DTYPES = ("float32", "bfloat16", "int8")  # of products
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 # Environment variables that change what a run does.
 _VARIABLES = re.compile(
@@ -80,7 +81,7 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
     best = "" if off else onednn.find_class(environment)
     details["onednn_class"] = best
     details["fixed_weights"] = [
-        dtype for dtype in ("float32", "bfloat16") if onednn.fixes_weights(dtype, environment)
+        dtype for dtype in _DTYPES if onednn.fixes_weights(dtype, environment)
     ]
     if off is not None:
         found += f"; oneDNN, the fast CPU kernels, is off: {off.reason}"
@@ -92,6 +93,8 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
         found += f"; oneDNN on, with {best}" if best else "; oneDNN on"
     if best == "AMX":
         found += "; --precision bfloat16 computes with AMX, faster than float32"
+    if onednn.fixes_weights("int8", environment):
+        found += "; --precision int8 computes with VNNI"
     if flags.isdisjoint(_BFLOAT16_FLAGS):
         found += "; no bfloat16 instructions, so --precision bfloat16 is slow"
         remedy = "bert-features extract --precision float32 …"

@@ -29,6 +29,7 @@ class SelfAttention(Part):
         dropout: float,
         fuse_qkv: bool,
         reach: int | None,
+        dense: type[Dense],
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -39,10 +40,10 @@ class SelfAttention(Part):
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
         part["has_bias"] = config.has_dense_biases
         if fuse_qkv or config.joins_matrices:
-            self.projections = [Dense(size, 3 * size, name="qkv", **part)]
+            self.projections = [dense(size, 3 * size, name="qkv", **part)]
         else:
-            self.projections = [Dense(size, size, name=name, **part) for name in QKV]
-        self.output_dense = Dense(size, size, name="output_dense", **part)
+            self.projections = [dense(size, size, name=name, **part) for name in QKV]
+        self.output_dense = dense(size, size, name="output_dense", **part)
         self.dropout = make_dropout(dropout, self.dtype_policy)
 
     def call(
@@ -84,11 +85,19 @@ class Block(Part):
       number: the place of the block among the blocks.
       use_dropout: see `BertEncoder`.
       fuse_qkv: see `BertEncoder`.
+      dense: see `BertEncoder`.
       **kwargs: arguments of a `Part`.
     """
 
     def __init__(
-        self, config: BertConfig, number: int, *, use_dropout: bool, fuse_qkv: bool, **kwargs: Any
+        self,
+        config: BertConfig,
+        number: int,
+        *,
+        use_dropout: bool,
+        fuse_qkv: bool,
+        dense: tuple[type[Dense], type[Dense]],
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         size, inner = config.hidden_size, config.intermediate_size
@@ -96,7 +105,13 @@ class Block(Part):
         self.theta, reach = config.attention_of(number)
         rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         self.attention = SelfAttention.named(
-            config, dropout=rate, fuse_qkv=fuse_qkv, reach=reach, name="attention", **part
+            config,
+            dropout=rate,
+            fuse_qkv=fuse_qkv,
+            reach=reach,
+            dense=dense[0],
+            name="attention",
+            **part,
         )
         self.norm_first = config.norm_first
         self.attention_norm = None
@@ -106,15 +121,15 @@ class Block(Part):
         part["has_bias"] = config.biases == "all"
         self.up = None
         if self.halves == ("gate", "up") and not fuse_qkv:
-            self.up = Dense(size, inner, name="up", **part)
+            self.up = dense[0](size, inner, name="up", **part)
         self.gate = config.hidden_act if config.gated and self.up is None else None
         self.intermediate = (
-            Dense(size, 2 * inner, name="intermediate", **part)
+            dense[0](size, 2 * inner, name="intermediate", **part)
             if self.gate is not None
-            else Dense(size, inner, config.hidden_act, name="intermediate", **part)
+            else dense[0](size, inner, config.hidden_act, name="intermediate", **part)
         )
         part["has_bias"] = config.has_dense_biases
-        self.output_dense = Dense(inner, size, name="output_dense", **part)
+        self.output_dense = dense[1](inner, size, name="output_dense", **part)
         del part["has_bias"]
         self.output_norm = LayerNorm(config, size, name="output_norm", **part)
         rate = config.hidden_dropout_prob if use_dropout else 0.0
@@ -162,6 +177,13 @@ class Block(Part):
         if self.dropout is None:
             return transformed
         return x + self.dropout(transformed, training=training)
+
+    @property
+    def dense_layers(self) -> list[Dense]:
+        """Its dense layers."""
+        up = [] if self.up is None else [self.up]
+        attention = [*self.attention.projections, self.attention.output_dense]
+        return [*attention, self.intermediate, *up, self.output_dense]
 
     def table(self, scope: str) -> Table:
         """Its variables with the canonical names of their weights."""

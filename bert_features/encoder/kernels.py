@@ -29,7 +29,7 @@ ACTIVATIONS: dict[HiddenAct, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
 }
 # The same as part of a product of oneDNN, as far as it knows them.
-_ONEDNN_ACTIVATIONS: dict[HiddenAct, bytes] = {
+ONEDNN_ACTIVATIONS: dict[HiddenAct, bytes] = {
     "gelu_erf": b"GeluExact",
     "gelu_tanh": b"GeluApproximate",
     "relu": b"Relu",
@@ -117,7 +117,7 @@ def dense(
     residual: Tensor | None = None,
 ) -> Tensor:
     """The activation of x W + b, and a residual: [N, H], [H, M], [M], [N, M] -> [N, M]."""
-    fused = activation in _ONEDNN_ACTIVATIONS and not _needs_float32(x)
+    fused = activation in ONEDNN_ACTIVATIONS and not _needs_float32(x)
     if chosen_forms().fixed_weights and fused:
         return _dense_of_fixed_weights(x, weight, bias, activation, residual)
     product = _activated(x, weight, bias, activation)
@@ -148,7 +148,7 @@ def _dense_of_fixed_weights(
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
     arguments, fused = [tf.convert_to_tensor(bias, x.dtype)], [b"BiasAdd"]
-    if name := _ONEDNN_ACTIVATIONS[activation]:
+    if name := ONEDNN_ACTIVATIONS[activation]:
         fused.append(name)
     elif residual is not None:  # one of the two can be part of the product
         arguments.append(residual)

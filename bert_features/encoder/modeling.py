@@ -26,7 +26,15 @@ from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.packed_texts import tokens_of_texts
-from bert_features.encoder.parts import Dense, LayerNorm, Part, Table, load_weights, make_dropout
+from bert_features.encoder.parts import (
+    DENSE,
+    Dense,
+    LayerNorm,
+    Part,
+    Table,
+    load_weights,
+    make_dropout,
+)
 from bert_features.encoder.relative import RelativeBias
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.types import Tensor
@@ -97,6 +105,7 @@ class BertEncoder(keras.layers.Layer):
       use_dropout: apply the config's dropout rates when called with `training=True`.
       fuse_qkv: keep the weights of query, key and value of a block in one variable, for one matrix
         product instead of three; as well those of a gate's halves.
+      dense: the classes of the dense layers, see `parts.DENSE`.
       initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
       dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
         arithmetic, layer norm and softmax in float32) or `bfloat16`.
@@ -117,6 +126,7 @@ class BertEncoder(keras.layers.Layer):
         use_one_hot_embeddings: bool = False,
         use_dropout: bool = False,
         fuse_qkv: bool = True,
+        dense: tuple[type[Dense], type[Dense]] = DENSE,
         initializer: str | keras.initializers.Initializer | None = None,
         dtype: Any = None,
         name: str = "bert",
@@ -141,7 +151,13 @@ class BertEncoder(keras.layers.Layer):
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
         self.blocks = [
             Block.named(
-                config, i, use_dropout=use_dropout, fuse_qkv=fuse_qkv, name=f"layer_{i}", **part
+                config,
+                i,
+                use_dropout=use_dropout,
+                fuse_qkv=fuse_qkv,
+                dense=dense,
+                name=f"layer_{i}",
+                **part,
             )
             for i in sorted({config.block_of(layer) for layer in range(self.num_blocks)})
         ]
@@ -252,22 +268,22 @@ class BertEncoder(keras.layers.Layer):
         Those of blocks and of a pooler that this encoder does not compute are ignored. Raises
         CheckpointError if a weight is missing or has another shape.
         """
-        load_weights(self._variables(), weights)
+        load_weights(self.table(), weights)
 
     def weights_dict(self) -> dict[str, np.ndarray]:
         """The weights as float32 arrays by canonical name, as `load_weights_dict` takes them."""
         weights: dict[str, np.ndarray] = {}
-        for variable, names in self._variables():
+        for variable, names in self.table():
             value = ops.convert_to_numpy(ops.cast(variable, "float32"))
             weights |= zip(names, np.split(value, len(names), axis=-1), strict=True)
         return weights
 
     def weight_names(self) -> list[list[str]]:
         """For each of `trainable_variables` the canonical names of the weights that it holds."""
-        names = {id(variable): canonical for variable, canonical in self._variables()}
+        names = {id(variable): canonical for variable, canonical in self.table()}
         return [names[id(variable)] for variable in self.trainable_variables]
 
-    def _variables(self) -> Table:
+    def table(self) -> Table:
         """Each variable with the canonical names of the weights joined along its last axis."""
         table = self.embeddings.table()
         if self.relative is not None:

@@ -96,8 +96,16 @@ class Dense(Part):
         return table
 
 
+# The classes of an encoder's dense layers: of all in blocks, and of those that end a feed-forward
+# part.
+DENSE: tuple[type[Dense], type[Dense]] = (Dense, Dense)
+
+
 def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:
-    """Assigns weights by canonical name; raises CheckpointError as `load_weights_dict`."""
+    """Assigns weights by canonical name; raises CheckpointError as `load_weights_dict`.
+
+    Those of integers are left to `encoder.int8`.
+    """
     for variable, names in table:
         missing = [name for name in names if name not in weights]
         if missing:
@@ -108,7 +116,8 @@ def load_weights(table: Table, weights: Mapping[str, np.ndarray]) -> None:
             raise CheckpointError(
                 f"{' + '.join(names)} is {value.shape}; this config needs {variable.shape}"
             )
-        variable.assign(value)
+        if variable.dtype != "int8":
+            variable.assign(value)
 
 
 def make_dropout(rate: float, dtype: Any) -> keras.layers.Dropout | None:

@@ -4,7 +4,7 @@ Shape legend: `B` batch, `S` sequence, `D` width of an output.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import keras
@@ -22,14 +22,17 @@ from bert_features.config.output_specs import (
 )
 from bert_features.config.packing import POSITION_IDS, SPAN_BOUNDS, TARGET_IDS, TEXT_NUMBERS
 from bert_features.encoder.forms import products_traced_in
+from bert_features.encoder.int8 import INT8_DENSE, quantize
 from bert_features.encoder.kinds import COMPUTE, Encoded, Head, Predictions
 from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.parts import load_weights
+from bert_features.encoder.parts import DENSE, load_weights
 from bert_features.encoder.types import Tensor
 
 Inputs = Mapping[str, Tensor]
-Precision = Literal["float32", "bfloat16"]  # names of Keras dtype policies
+# Names of Keras dtype policies; int8 is float32 but for the dense layers of blocks.
+FloatPrecision = Literal["float32", "bfloat16"]
+Precision = FloatPrecision | Literal["int8"]
 
 MODEL_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 WORD_INDICES = "word_indices"  # a further input, for outputs of level `word`
@@ -55,10 +58,11 @@ class DeviceStep:
         pooler, the masked-LM head or Dense modules if an output needs them; None for random ones.
       outputs: what to compute; blocks above their highest layer are left out.
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
-      precision: `float32` or `bfloat16`, for weights and arithmetic.
+      precision: `float32` or `bfloat16`, for weights and arithmetic; or `int8`, see `encoder.int8`.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       fuse_qkv: see `BertEncoder`; on a TPU joined weights would be split again.
       packed: whether several texts share a row, see `config.packing`.
+      calibration: for int8 the batches of MODEL_INPUTS that ranges come from.
 
     Attributes:
       inputs: the parts of a batch that the step takes.
@@ -76,25 +80,28 @@ class DeviceStep:
         use_one_hot_embeddings: bool = False,
         fuse_qkv: bool = True,
         packed: bool = False,
+        calibration: Iterable[Inputs] = (),
     ) -> None:
         self.outputs = tuple(outputs)
         self._packed = packed
         self.inputs = input_names(self.outputs, packed=packed)
         self._special_ids = tuple(special_ids)
         self._precision = precision
+        dtype = "float32" if precision == "int8" else precision
         self.encoder = BertEncoder(
             config,
             num_blocks=blocks_needed(self.outputs),
             with_pooler=needs_pooler(self.outputs),
             use_one_hot_embeddings=use_one_hot_embeddings,
             fuse_qkv=fuse_qkv,
+            dense=INT8_DENSE if precision == "int8" else DENSE,
             initializer=None if weights is None else _unset,
-            dtype=precision,
+            dtype=dtype,
         )
         self.head = None
         if needs(self.outputs, "head"):
             initializer = self.encoder.embeddings.initializer
-            self.head = MaskedLMHead(config, initializer=initializer, dtype=precision)
+            self.head = MaskedLMHead(config, initializer=initializer, dtype=dtype)
         shapes = {n: s for m in dense_modules(self.outputs) for n, s in m.shapes.items()}
         self._dense = {
             name: keras.Variable("zeros", shape, "float32")  # a shape alone, where `tpu` compiles
@@ -104,6 +111,8 @@ class DeviceStep:
         }
         if weights is not None:
             self.encoder.load_weights_dict(weights)
+            if precision == "int8":
+                quantize(self.encoder, weights, calibration)
             if self.head is not None:
                 load_weights(self.head.table(), weights)
 
@@ -121,7 +130,7 @@ class DeviceStep:
     def weights(self) -> list[keras.Variable]:
         """All variables, in the order in which `step` takes their values."""
         head_weights = [] if self.head is None else self.head.trainable_variables
-        return [*self._dense.values(), *self.encoder.trainable_variables, *head_weights]
+        return [*self._dense.values(), *_variables(self.encoder), *head_weights]
 
     def step(self, weights: Sequence[Tensor], batch: Inputs) -> Predictions:
         """Computes the outputs of a batch: a pure function, which a runtime compiles and shards.
@@ -138,12 +147,13 @@ class DeviceStep:
         inputs = {name: batch[name] for name in self.inputs if name not in _NOT_OF_ENCODER}
         dense = dict(zip(self._dense, weights, strict=False))
         weights = weights[len(dense) :]
-        variables = self.encoder.trainable_variables
+        trained = len(self.encoder.trainable_variables)
+        variables = list(weights[: len(_variables(self.encoder))])
         shown = [output for output in self.outputs if KINDS[output.kind].needs == "attention"]
         layers = sorted({output.states[0] for output in shown})
         with products_traced_in(self._precision):
             states, _ = self.encoder.stateless_call(
-                list(weights[: len(variables)]), [], inputs, attention_of=tuple(layers)
+                variables[:trained], variables[trained:], inputs, attention_of=tuple(layers)
             )
         attention = dict(zip(layers, states.get("attention", ()), strict=True))
         encoded = Encoded(
@@ -159,7 +169,7 @@ class DeviceStep:
         head = self.head
         if head is None:
             return None
-        variables = self.encoder.trainable_variables
+        variables = _variables(self.encoder)
         own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
 
@@ -171,6 +181,10 @@ class DeviceStep:
             return tuple(results)
 
         return call
+
+
+def _variables(encoder: BertEncoder) -> list[keras.Variable]:
+    return [*encoder.trainable_variables, *encoder.non_trainable_variables]
 
 
 def _unset(shape: Sequence[int], dtype: str) -> Any:

@@ -43,6 +43,7 @@ class TakesRanges(MakesCanaries):
 
     outputs: tuple[OutputSpec, ...]
     batches: Callable[..., Iterator[FeatureBatch]]
+    _model: Any
 
     @property
     def shared_facts(self) -> dict[str, Any]:
@@ -75,10 +76,15 @@ class TakesRanges(MakesCanaries):
 
         Args:
           examples: the texts of the run, from the first; None if only files may give ranges.
+            Where the arithmetic is in int8, its errors on the first ones are logged.
 
         Raises:
           ConfigError: an output has no file, and there are no texts; or its file does not fit.
         """
+        if examples is not None and self.preparation.precision == "int8":
+            from bert_features.extraction.int8 import log_errors
+
+            examples = log_errors(self._model, self.preparation, examples)
         wanted = [o for o in self.outputs if o.dtype == "int8" and not o.ranges]
         found = self._file_ranges()
         counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}

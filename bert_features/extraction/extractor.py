@@ -68,7 +68,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
       tokenizer: the checkpoint's tokenizer.
       prompts: the checkpoint's prompts, by the names that `encode` takes.
       devices: the devices that compute.
-      precision: precision of the arithmetic, `float32` or `bfloat16`.
+      precision: precision of the arithmetic, `float32`, `bfloat16` or `int8`.
       pieces: the vocabulary, an array of str.
 
     Raises:
@@ -90,6 +90,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             )
         import_tensorflow(config.runtime, config.device)
         from bert_features.encoder.step import DeviceStep
+        from bert_features.extraction.int8 import calibration_batches
         from bert_features.extraction.preparation import Preparation
 
         self.preparation = Preparation(config, runtime=runtime, checkpoint=checkpoint)
@@ -112,6 +113,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",
             packed=self.preparation.packing,
+            calibration=calibration_batches(self.preparation),
         )
         self._step = self.preparation.runtime.compile(
             self._model.step, self._model.weights, longest=self.preparation.shapes.buckets[-1]

@@ -35,9 +35,10 @@ Canaries: TypeAlias = Mapping[str, Sequence[str]]
 
 CANARIES = "canaries"  # their key in the metadata
 _MOST_VALUES, _LEAST_VALUES = 1024, 16  # of a text: of all features, and of one
-# What values differ by, by the largest of a vector if that is above 1: float32 on machines that
-# work; float32 that is rounded in other places, or to float16; bfloat16. And the cosine of vectors.
-_CLOSE, _NEAR, _ROUGH, _ROUGH_COSINE = 1e-5, 1e-3, 0.05, 0.999
+# What values differ by, by the largest of a vector if that is above 1, and the least cosine of
+# vectors: float32 on machines that work; float32 that is rounded in other places, or to float16;
+# bfloat16, or int8 on two machines; int8 and float32.
+_CLOSE, _NEAR, _ROUGH, _ROUGHEST = (1e-5, 0.999), (1e-3, 0.999), (0.05, 0.999), (0.5, 0.95)
 _GOLDEN = (5**0.5 - 1) / 2
 
 # What a vector depends on beside its output and the model: what settings resolve to.
@@ -65,11 +66,11 @@ class Distance(NamedTuple):
     @property
     def is_close(self) -> bool:
         """Whether they are as close as float32 on two machines."""
-        return self.difference <= _CLOSE
+        return self.difference <= _CLOSE[0]
 
-    def is_within(self, most: float) -> bool:
-        """Whether no value differs by more, and the vectors have the same direction."""
-        return self.difference <= most and self.cosine >= _ROUGH_COSINE
+    def is_within(self, most: tuple[float, float]) -> bool:
+        """Whether no value differs by more, and no cosine is less."""
+        return self.difference <= most[0] and self.cosine >= most[1]
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,10 @@ class FeaturePassport:
         return cls(json.loads(json.dumps(space)), numbers, feature.ranges, canaries)
 
     @property
-    def tolerance(self) -> float:
-        """What its values may differ by on machines that work."""
+    def tolerance(self) -> tuple[float, float]:
+        """What its values may differ by from those of float32 on machines that work."""
+        if self.numbers["precision"] == "int8":
+            return _ROUGHEST
         is_rough = "bfloat16" in (self.numbers["precision"], self.numbers["dtype"])
         return _ROUGH if is_rough else _NEAR
 
@@ -352,7 +355,7 @@ def check_numbers(
             continue
         found = distance(*(passport.values(feature.name) for passport in both))
         most = _CLOSE if feature.dtype != "float16" else _NEAR
-        if "bfloat16" in (precision, feature.dtype):
+        if precision == "int8" or "bfloat16" in (precision, feature.dtype):
             most = _ROUGH
         if not found.is_within(most):
             raise OutputError.naming(

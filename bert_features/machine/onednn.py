@@ -33,10 +33,12 @@ _CLASSES = {
     "AVX512": ("avx512f", ("AVX512", "AVX10")),
     "AVX2": ("avx2", ("AVX512", "AVX10", "AVX2")),
 }
-# Where whole jobs were faster with weights that oneDNN arranges once (docs/performance.md).
+# Where whole jobs were faster with weights that oneDNN arranges once (docs/performance.md). Where
+# int8 is missing, the CPU lacks VNNI: products are slow there, and their sums may overflow.
 _FIXES_WEIGHTS = {
-    "AMX": {"bfloat16"},
-    "AVX512_BF16": {"float32", "bfloat16"},
+    "AMX": {"bfloat16", "int8"},
+    "AVX512_BF16": {"float32", "bfloat16", "int8"},
+    "AVX512_VNNI": {"int8"},
 }
 
 # Whether TensorFlow had made its choice before this package could.

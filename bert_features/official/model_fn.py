@@ -11,7 +11,7 @@ from bert_features.config.features import OutputDtype
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import Combine, OutputConfig
 from bert_features.encoder.kinds import Predictions
-from bert_features.encoder.step import DeviceStep, Inputs, Precision
+from bert_features.encoder.step import DeviceStep, FloatPrecision, Inputs
 from bert_features.official import modeling
 
 
@@ -105,7 +105,7 @@ def model_fn_builder(
     use_one_hot_embeddings: bool = False,
     *,
     combine: Combine = "none",
-    precision: Precision | None = None,
+    precision: FloatPrecision | None = None,
     dtype: OutputDtype = "float32",
 ) -> ModelFn:
     """Builds the model_fn of a checkpoint, with the official script's signature.

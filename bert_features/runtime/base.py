@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 
 from bert_features.errors import ConfigError, DeviceError, first_line
+from bert_features.machine import onednn
 from bert_features.machine.names import ABSENT, Device, describe_devices
 from bert_features.machine.tpu_errors import advice
 
@@ -183,13 +184,17 @@ class Runtime(abc.ABC):
             copy them, even where that would be faster.
         """
 
-    def choose_precision(self, wanted: Literal["auto", "float32", "bfloat16"]) -> "Precision":
+    def choose_precision(
+        self, wanted: Literal["auto", "float32", "bfloat16", "int8"]
+    ) -> "Precision":
         """The precision of the arithmetic: for `auto` bfloat16 on TPUs, else float32.
 
-        It warns of bfloat16 where it is slower.
+        It warns of bfloat16 where it is slower. Raises ConfigError for int8 where it is not.
         """
         if wanted == "auto":
             return "bfloat16" if self.devices.kind == "tpu" else "float32"
+        if wanted == "int8":
+            self._check_int8()
         if wanted == "bfloat16" and self.devices.kind == "cpu":
             slowdown = self.bfloat16_slowdown()
             if slowdown > _TOLERATED_SLOWDOWN:
@@ -199,6 +204,22 @@ class Runtime(abc.ABC):
                     slowdown,
                 )
         return wanted
+
+    def _check_int8(self) -> None:
+        reason = ""
+        if self.name != "tensorflow" or self.devices.kind != "cpu":
+            reason = f"this run computes with {self.name} on a {self.devices.kind.upper()}"
+        elif off := onednn.find_off():
+            reason = f"oneDNN is off: {off.reason}"
+        elif not onednn.fixes_weights("int8"):
+            best = onednn.find_class() or "neither AVX2 nor AVX-512"
+            reason = f"oneDNN has {best} here"
+        if reason:
+            raise ConfigError.naming(
+                "{precision} is 'int8', which needs TensorFlow on a CPU with AVX-512 VNNI or AMX, "
+                "and {reason}; pass {precision:'float32'} or {precision:'bfloat16'}",
+                reason=reason,
+            )
 
     @abc.abstractmethod
     def bfloat16_slowdown(self) -> float:

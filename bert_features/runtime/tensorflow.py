@@ -95,7 +95,8 @@ class TensorFlowRuntime(Runtime):
 def _forms_on_cpu(dtype: str) -> dict[str, Any]:
     """The forms of all large batches on this CPU, arguments of `traced_for`."""
     # A TensorFlow built without oneDNN has no operation for fixed weights.
-    fixed_weights = onednn.fixes_weights(dtype) and bfloat16_products() == "onednn"
+    has_operation = dtype == "int8" or bfloat16_products() == "onednn"
+    fixed_weights = onednn.fixes_weights(dtype) and has_operation
     return {"narrow": onednn.is_narrow(), "fixed_weights": fixed_weights}
 
 
@@ -117,7 +118,9 @@ class _StepOnCpu(CompiledStep):
         self._step = step
         with tf.device(_CPU):
             self._variables = [_on_cpu(weight.value) for weight in weights]
-        self._forms = _forms_on_cpu(weights[0].dtype if weights else "float32")
+        dtypes = [weight.dtype for weight in weights] or ["float32"]
+        self._in_int8 = "int8" in dtypes
+        self._forms = _forms_on_cpu("int8" if self._in_int8 else dtypes[0])
         if shares_weights:  # arranged weights are a copy
             self._forms["fixed_weights"] = False
         self._long_row = _LONG_ROW_IF_NARROW if self._forms["narrow"] else _LONG_ROW
@@ -145,6 +148,8 @@ class _StepOnCpu(CompiledStep):
         not repay the trace.
         """
         few_tokens = max(array.size for array in batch.values()) <= _FEW_TOKENS
+        # In int8 its last bits would round some values to other integers: cosine 0.997.
+        few_tokens = few_tokens and not self._in_int8
         return _run(*self._prepare(batch, "few tokens" if few_tokens else self._graph_for(batch)))
 
     def _prepare(

@@ -16,7 +16,7 @@ from bert_features.tpu.chips import Topology, parse_topology
 
 if TYPE_CHECKING:
     from bert_features.batches.bucketing import BatchShapes
-    from bert_features.encoder.step import Precision
+    from bert_features.encoder.step import FloatPrecision
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ChipJob:
     name: str
     config: BertConfig
     outputs: tuple[OutputSpec, ...]
-    precision: "Precision"
+    precision: "FloatPrecision"
     batch_shapes: "BatchShapes"
     use_one_hot_embeddings: bool = False
     attention: Attention = "auto"
@@ -71,6 +71,10 @@ def plan_job(
       ConfigError: the topology is unknown, or the settings do not fit it.
     """
     check_kinds(settings)
+    if settings.precision == "int8":
+        raise ConfigError.naming(
+            "{precision} is 'int8', which is for CPUs; a TPU computes in bfloat16 or float32"
+        )
     where = parse_topology(topology)
     name, config, checkpoint = _architecture(settings, architecture)
     if checkpoint is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from bert_features.tpu.chips import PASSES, Topology
 
 if TYPE_CHECKING:
-    from bert_features.encoder.step import Precision
+    from bert_features.encoder.step import FloatPrecision
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Bounds:
     pcie: float
 
     @classmethod
-    def of(cls, report: ShapeReport, topology: Topology, precision: "Precision") -> "Bounds":
+    def of(cls, report: ShapeReport, topology: Topology, precision: "FloatPrecision") -> "Bounds":
         """The bounds of one shape on one chip."""
         chip = topology.chip
         peak, bandwidth = chip.tflops * 1e12 / PASSES[precision], chip.hbm_gbps * 1e9

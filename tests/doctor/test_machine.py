@@ -50,8 +50,10 @@ def test_onednn_turned_off(root, monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "best", "dtypes"),
     [
-        ("", "AMX", ["bfloat16"]),
-        ("AVX512_CORE_BF16", "AVX512_BF16", ["float32", "bfloat16"]),
+        ("", "AMX", ["bfloat16", "int8"]),
+        ("AVX512_CORE_BF16", "AVX512_BF16", ["float32", "bfloat16", "int8"]),
+        ("AVX512_CORE_VNNI", "AVX512_VNNI", ["int8"]),
+        ("AVX512_CORE", "AVX512", []),
     ],
 )
 def test_a_cpu_with_amx(root, monkeypatch, limit, best, dtypes):
@@ -60,6 +62,7 @@ def test_a_cpu_with_amx(root, monkeypatch, limit, best, dtypes):
     finding = machine.check_cpu({"ONEDNN_MAX_CPU_ISA": limit})
     assert ("computes with AMX" in finding.found) is (best == "AMX")
     assert f"oneDNN on, with {best}" in finding.found
+    assert ("--precision int8 computes with VNNI" in finding.found) is ("int8" in dtypes)
     assert (finding.details["onednn_class"], finding.details["fixed_weights"]) == (best, dtypes)
 
 

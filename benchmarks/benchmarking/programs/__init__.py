@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,7 @@ def _keras_hub(job: str) -> Program:
 PROGRAMS = {
     PROJECT: _project("float32"),
     "bert_features bf16": _project("bfloat16"),
+    "bert_features int8": replace(_project("int8"), encoder=None),
     BASELINE: _sentence_transformers("float32"),
     "sentence-transformers bf16": _sentence_transformers("bfloat16"),
     REFERENCE: _transformers("float32"),
