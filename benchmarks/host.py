@@ -71,9 +71,9 @@ class NullRuntime(Runtime):
     def __init__(self) -> None:
         self.outputs: tuple[OutputSpec, ...] = ()
 
-    def compile(self, step: Any, weights: Any) -> CompiledStep:
+    def compile(self, step: Any, weights: Any, **arrangement: Any) -> CompiledStep:
         """The step; `outputs` must be set before its first call."""
-        del step, weights
+        del step, weights, arrangement
         return NullStep(self)
 
     def bfloat16_slowdown(self) -> float:
@@ -266,7 +266,6 @@ def print_job(
 def main() -> None:
     """Prints one of both tables."""
     arguments = _parse_arguments()
-    gc.freeze()  # as commands do, see `machine.quiet_tensorflow`
     print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
     if arguments.model:
         print("width 768, float16, one process for each speed")
@@ -279,6 +278,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for level in arguments.levels:
             extractor = make_extractor(level, packing=not arguments.no_packing)
+            gc.freeze()  # TensorFlow's objects, as in a command: see `machine.quiet_tensorflow`
             words = words_of_one_token(arguments.texts, extractor)
             for length in arguments.lengths:
                 _measure_length(extractor, level, length, words, Path(folder), arguments)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_features import read_features
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -22,3 +24,15 @@ def test_more_cores_help_up_to_the_slowest_thread(monkeypatch: pytest.MonkeyPatc
     assert "| 2 | 0.83 | 0.80 |" in lines  # the thread that writes is busy all the time
     assert "| v5e-1 | 24 | 0.83 | 0.56 | 1 | 1.1 |" in lines
     assert "| v5e-8 | 224 | 0.83 | 4.5 | 6 | 9.0 |" in lines
+
+
+def test_a_job_runs_without_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """It fits the extractor as it is now."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    host = import_module("host")
+    extractor = host.make_extractor("token", packing=True)
+    texts = tmp_path / "texts.txt"
+    host.write_texts(texts, ["house", "tree"], 400, 20)
+    for stage in host.STAGES:
+        host.run_stage(stage, extractor, texts, tmp_path / stage, "arrow")
+    assert len(read_features(tmp_path / "write", format="arrow")) == 20
