@@ -9,8 +9,9 @@ Google's BERT) side by side. Files are written to FOLDER and removed; with a fol
 as /dev/shm, no disk is measured.
 
 The table of stages runs the first stage alone, then the first two, and so on; each line has what a
-stage adds in CPU seconds per million tokens, and the tokens/s of all stages up to it. The table of
-formats has the whole job. Medians of interleaved runs.
+stage adds in CPU seconds per million tokens, and the tokens/s of all stages up to it. "convert" is
+all of writing but the calls of the kernel, which a thread of their own makes; .npz and .h5 have no
+such thread, and no such line. The table of formats has the whole job. Medians of interleaved runs.
 
 `--model` measures the stages on one core and predicts speeds from them: no faster than all cores
 together, nor than the slowest of the threads, each of which runs its stages alone. It compares the
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -37,6 +39,7 @@ from bert_features import ExtractConfig, FeatureExtractor, read_examples
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import MAX_PACKED_TEXTS, TEXT_NUMBERS
 from bert_features.extraction.writing import write_behind
+from bert_features.files.staging import _SteadyFile
 from bert_features.formats import FORMATS, open_writer
 from bert_features.machine.hardware import core_numbers, cores
 from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started
@@ -44,10 +47,11 @@ from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started
 LENGTHS = (5, 20, 100, 500)
 LEVELS = ("sequence", "word", "token")
 FAST = ("arrow", "parquet", "hdf5", "npz")  # the others write a record at a time
-STAGES = ("read", "tokenize and lay out", "batch", "assemble", "write")
+BEHIND = ("arrow", "parquet", "jsonl", "tfrecord")  # a thread writes the file
+STAGES = ("read", "tokenize and lay out", "batch", "assemble", "convert", "write")
 _SEED = 20
 # The stages that a thread of its own runs.
-LANES = (("read", "tokenize and lay out"), ("batch",), ("assemble",), ("write",))
+LANES = (("read", "tokenize and lay out"), ("batch",), ("assemble",), ("convert",), ("write",))
 _CORES = core_numbers()
 # Chips, the cores of their host, and M token vectors a second at half of their peak (BERT-base).
 HOSTS = (("v5e-1", 24, 0.56), ("v5e-8", 224, 4.5))
@@ -71,9 +75,9 @@ class NullRuntime(Runtime):
     def __init__(self) -> None:
         self.outputs: tuple[OutputSpec, ...] = ()
 
-    def compile(self, step: Any, weights: Any) -> CompiledStep:
+    def compile(self, step: Any, weights: Any, **arrangement: Any) -> CompiledStep:
         """The step; `outputs` must be set before its first call."""
-        del step, weights
+        del step, weights, arrangement
         return NullStep(self)
 
     def bfloat16_slowdown(self) -> float:
@@ -152,6 +156,7 @@ def run_stage(
         "tokenize and lay out": lambda: _exhaust(input_fn.chunks()),
         "batch": lambda: _exhaust(input_fn.stream(extractor.preparation.batch_params())),
         "assemble": lambda: _exhaust(extractor.batches(lambda: read_examples(texts))),
+        "convert": lambda: _convert(extractor, texts, output, format),
         "write": lambda: _write(extractor, texts, output, format),
     }
     runs[stage]()
@@ -168,6 +173,12 @@ def _write(extractor: FeatureExtractor, texts: Path, output: Path, format: str) 
     ) as writer:
         batches = extractor.batches(lambda: read_examples(texts))
         write_behind(batches, writer.write, max_bytes=extractor.config.buffer_mb << 20)
+
+
+def _convert(extractor: FeatureExtractor, texts: Path, output: Path, format: str) -> None:
+    """Does all but to write."""
+    with mock.patch.object(_SteadyFile, "write", lambda _, data: memoryview(data).nbytes):
+        _write(extractor, texts, output, format)
 
 
 def measure(
@@ -209,7 +220,7 @@ def print_stages(
 
 def predict(costs: Mapping[str, float], cores: int) -> float:
     """M tokens/s of a process by the CPU seconds for a million tokens of each stage."""
-    slowest = max(sum(costs[stage] for stage in lane) for lane in LANES)
+    slowest = max(sum(costs.get(stage, 0.0) for stage in lane) for lane in LANES)
     return 1 / max(slowest, sum(costs.values()) / cores)
 
 
@@ -232,6 +243,7 @@ def print_model(
     for count, measured in ((1, one), (2, two)):
         speed = tokens / measured[STAGES[-1]][0] / 1e6
         print(f"| {count} | {predict(costs, count):.2f} | {speed:.2f} |")
+    print(f"| 4 | {predict(costs, 4):.2f} |  |")
     print("\n| host of | cores | one process | wanted | processes | cores they use |")
     print("|---|---|---|---|---|---|")
     for chips, count, wanted in HOSTS:
@@ -266,7 +278,6 @@ def print_job(
 def main() -> None:
     """Prints one of both tables."""
     arguments = _parse_arguments()
-    gc.freeze()  # as commands do, see `machine.quiet_tensorflow`
     print(f"{cores()} cores, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} runs")
     if arguments.model:
         print("width 768, float16, one process for each speed")
@@ -279,6 +290,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for level in arguments.levels:
             extractor = make_extractor(level, packing=not arguments.no_packing)
+            gc.freeze()  # TensorFlow's objects, as in a command: see `machine.quiet_tensorflow`
             words = words_of_one_token(arguments.texts, extractor)
             for length in arguments.lengths:
                 _measure_length(extractor, level, length, words, Path(folder), arguments)
@@ -316,9 +328,10 @@ def _measure_length(
     tokens = min(int(arguments.megabytes * 1e6 / bytes_of_token), arguments.max_tokens)
     tokens = max(tokens // length, 1) * length
     write_texts(texts, words, tokens, length)
-    by_stage = arguments.stages or arguments.model
+    format_of_stages = arguments.formats[0] if arguments.model else "parquet"
+    by_stage = format_of_stages if arguments.stages or arguments.model else None
     kinds = (
-        [(stage, stage, arguments.formats[0] if arguments.model else "parquet") for stage in STAGES]
+        [(stage, stage, by_stage) for stage in STAGES if stage != "convert" or by_stage in BEHIND]
         if by_stage
         else [(format, "write", format) for format in arguments.formats]
     )

@@ -108,7 +108,8 @@ class ShardWriter:
         )
         form = manifest.format, manifest.id_type
         with manifest.store.placing(manifest.name(shard)) as path:
-            with open_file(self._extractor, path, *form, overwrite=True) as writer:
+            file = open_file(self._extractor, path, *form, overwrite=True, checksum=True)
+            with file as writer:
                 counts = compute_shard(
                     self._extractor,
                     lambda: registry.read(source),
@@ -119,7 +120,7 @@ class ShardWriter:
                 )
                 if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
                     raise changed_input(manifest.inputs[entry.input].path)
-            finished = _describe(path, manifest.format, counts)
+            finished = _describe(path, manifest.format, counts, writer.crc32c)
         seconds = time.monotonic() - started
         return finished.model_copy(update={"seconds": seconds, TEXTS_CHECKSUM: writer.texts_crc32c})
 
@@ -131,6 +132,7 @@ def open_file(
     id_type: IdType,
     *,
     overwrite: bool,
+    checksum: bool = False,
 ) -> contextlib.AbstractContextManager[FeatureWriter | StreamWriter]:
     """Begins the features file of a shard; without a path, JSON lines on standard output."""
     if path is None:
@@ -142,6 +144,7 @@ def open_file(
         metadata=extractor.metadata(),
         id_type=id_type,
         overwrite=overwrite,
+        checksum=checksum,
     )
 
 
@@ -187,13 +190,13 @@ def compute_shard(
     return counts
 
 
-def _describe(path: Path, format: str, counts: Counts) -> FinishedEntry:
-    """The record of a shard, but for its seconds."""
+def _describe(path: Path, format: str, counts: Counts, crc32c: str | None) -> FinishedEntry:
+    """The record of a shard, but for its seconds; a file without a checksum is read again."""
     *sidecars, file = output_targets(path, format=format)
     with storage_errors(f"read {path}", advice="finished shards are kept"):
         return FinishedEntry(
             bytes=file.stat().st_size,
-            crc32c=checksum_of_file(file),
+            crc32c=crc32c or checksum_of_file(file),
             sidecar_crc32c=checksum_of_file(sidecars[0]) if sidecars else None,
             ends_crc32c=checksum_of_ends(file)[1],
             seconds=0.0,

@@ -12,6 +12,9 @@ from bert_features.monitor.stages import StageClock
 # A thread that has given up the interpreter's lock, as for a write or an operation of TensorFlow,
 # gets it back from a busy thread only after this time; Python's own 5 ms are as long as the work.
 _SWITCH_SECONDS = 0.0005
+# What a writer may still hold once `write` has returned: a group, and what the thread of its file
+# has. If a pool waited with nothing of it written, the memory of the one before might be in use.
+_HELD_BYTES = 64 << 20
 
 
 def write_behind(
@@ -29,13 +32,15 @@ def write_behind(
     Args:
       batches: the batches; taken by the caller's thread.
       write: writes one batch. It is never called again once this function has ended or raised.
-      max_bytes: bytes of features that may wait for their turn; a single batch may have more.
+      max_bytes: bytes of features that may wait for their turn, or that `write` may hold for a
+        while after its return: a quarter of them, and at most 64 MiB; a single batch may have more.
       stages: measures writing, and what the caller's thread waits for.
 
     Raises:
       Exception: the first that `batches` or `write` raised.
     """
     stages = stages or StageClock()
+    max_bytes -= min(max_bytes // 4, _HELD_BYTES)
     waiting: deque[tuple[Future[None], int]] = deque()
     held = 0
 

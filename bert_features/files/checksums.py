@@ -5,16 +5,22 @@ It finds every change of up to 32 bits in a row, and all but one in 4 billion of
 
 import os
 from pathlib import Path
+from typing import Any
 
 BLOCK_BYTES = 1 << 20
 END_BYTES = 64 << 10
 
 
-def checksum(data: bytes, so_far: int = 0) -> int:
+def checksum(data: bytes | memoryview, so_far: int = 0) -> int:
     """The CRC-32C of some bytes, which may continue others."""
     import google_crc32c
 
-    crc: int = google_crc32c.extend(so_far, data)
+    readable: Any = data
+    if isinstance(data, memoryview):  # the library refuses it, but takes an array of its bytes
+        import numpy as np
+
+        readable = np.asarray(data)
+    crc: int = google_crc32c.extend(so_far, readable)
     return crc
 
 

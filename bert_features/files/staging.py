@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from bert_features.files.behind import BehindFile
 from bert_features.files.locks import take_lock
 from bert_features.files.reporting import Reporting, storage_errors
 from bert_features.files.targets import check_target, real_target
@@ -96,8 +97,15 @@ class Staging:
         """
         raw = _SteadyFile(path, "x+b")
         self._files.append(raw)
-        raw.buffered = io.BufferedRandom(raw, buffer_size=_BUFFER_BYTES)
-        return raw.buffered
+        raw.buffered = file = io.BufferedRandom(raw, buffer_size=_BUFFER_BYTES)
+        return file
+
+    def create_behind(self, path: Path, *, checksummed: bool = False) -> BehindFile:
+        """As `create`, but the file is only ever written at its end, by a thread of its own."""
+        file = self.create(path)
+        raw = self._files[-1]
+        raw.buffered = behind = BehindFile(file, raw.fail, checksummed=checksummed)
+        return behind
 
     def raise_failure(self) -> None:
         """Raises the first failure that a file of `create` met."""
@@ -328,8 +336,12 @@ class _SteadyFile(io.FileIO):
     HDF5, for one, cannot close a file that it cannot flush. The writer looks at `failure`.
     """
 
-    failure: OSError | None = None
-    buffered: io.BufferedRandom
+    failure: Exception | None = None
+    buffered: io.BufferedRandom | BehindFile
+
+    def fail(self, error: Exception) -> None:
+        """Notes a failure, after which nothing is written any more; the first one stays."""
+        self.failure = self.failure or error
 
     def write(self, data: Any, /) -> int:
         return self._attempt(super().write, data, memoryview(data).nbytes)
@@ -342,5 +354,5 @@ class _SteadyFile(io.FileIO):
             try:
                 return call(argument)
             except OSError as error:
-                self.failure = error
+                self.fail(error)
         return pretended

@@ -72,6 +72,7 @@ def open_writer(
     metadata: Mapping[str, Any],
     id_type: IdType = "int",
     overwrite: bool = False,
+    checksum: bool = False,
 ) -> FeatureWriter:
     """Begins a features file; use it in a `with` statement.
 
@@ -83,13 +84,19 @@ def open_writer(
         `format_version` are added.
       id_type: whether the ids of all examples are `int` (64 bits) or `str`.
       overwrite: whether a file already at `path` may be replaced.
+      checksum: whether to take the checksum of the file while it is written, see `FeatureWriter`.
 
     Raises:
       OutputError: the format is unknown, the file exists, or it cannot be created there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
     return writer(
-        Path(path), features=features, metadata=metadata, id_type=id_type, overwrite=overwrite
+        Path(path),
+        features=features,
+        metadata=metadata,
+        id_type=id_type,
+        overwrite=overwrite,
+        checksum=checksum,
     )
 
 

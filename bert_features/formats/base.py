@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_features.errors import OutputError, first_line
 from bert_features.files import Staging, real_target, remove_leftovers, storage_errors
+from bert_features.files.checksums import as_hex
 from bert_features.formats import sidecar
 from bert_features.formats.checks import check_texts
 from bert_features.formats.columns import (
@@ -40,11 +41,13 @@ class FeatureWriter(ABC):
       id_type: whether the ids of all examples are `int` (64 bits) or `str`.
       overwrite: whether a file already at `path` may be replaced. A sidecar that a killed run left
         without its features file is always replaced.
+      checksum: whether to take the checksum of the file while it is written, where that can be.
 
     Attributes:
       path: the file that is written, never a symbolic link.
       records: number of examples written so far.
       bytes_written: size of the finished file and its sidecar; 0 before `close`.
+      crc32c: the checksum of the finished file, if it was taken; else None.
       texts_crc32c: the checksum of all texts, if the caller sets it before `close`.
 
     Raises:
@@ -52,6 +55,8 @@ class FeatureWriter(ABC):
     """
 
     has_sidecar: ClassVar[bool] = False
+    # Whether it goes back in `_file`, or writes bytes that change afterwards.
+    needs_seeking: ClassVar[bool] = False
     # Whether it keeps any text as it is, NUL and lone surrogates included.
     holds_any_text: ClassVar[bool] = False
 
@@ -63,7 +68,9 @@ class FeatureWriter(ABC):
         metadata: Mapping[str, Any],
         id_type: IdType = "int",
         overwrite: bool = False,
+        checksum: bool = False,
     ) -> None:
+        self.crc32c: str | None = None
         self.records = 0
         self.bytes_written = 0
         self.texts_crc32c: str | None = None
@@ -83,8 +90,12 @@ class FeatureWriter(ABC):
         with self._whole_or_nothing():
             # Writing to it never fails; `_staging.raise_failure` raises what went wrong, after each
             # `_write` and `_finish`. Long loops inside those should call it too.
-            file = self._staging.create(self._staging.path(self.path))
-            self._file: Any = sidecar.ChecksummedFile(file) if self.has_sidecar else file
+            place, checksummed = self._staging.path(self.path), checksum or self.has_sidecar
+            self._file: Any = (
+                self._staging.create(place)
+                if self.needs_seeking
+                else self._staging.create_behind(place, checksummed=checksummed)
+            )
             self._open()
 
     @classmethod
@@ -148,6 +159,8 @@ class FeatureWriter(ABC):
             if self.has_sidecar:
                 self._write_sidecar()
             self.bytes_written = self._staging.commit()
+            crc = getattr(self._file, "crc", None)
+            self.crc32c = None if crc is None else as_hex(crc)
             self._closed = True
 
     def discard(self) -> None:
@@ -204,5 +217,6 @@ class FeatureWriter(ABC):
         """Writes the sidecar, which is put in place before the features file."""
         # The count lets the reader see that a text or record file was cut between two records.
         content = self._metadata | {"records": self.records}
-        text = sidecar.make(content, self._file, self._staging.path(self.path))
+        self._file.flush()
+        text = sidecar.make(content, self._file.crc, self._staging.path(self.path))
         self._staging.create(self._staging.path(self._staging.targets[0])).write(text)

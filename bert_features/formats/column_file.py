@@ -23,6 +23,8 @@ from bert_features.formats.records import Feature, FeatureBatch
 class ColumnWriter(FeatureWriter):
     """Writes flat columns, each of which grows with every batch."""
 
+    needs_seeking = True
+
     @abstractmethod
     def _append(self, name: str, values: np.ndarray) -> None:
         """Appends to a column."""

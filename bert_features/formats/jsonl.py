@@ -84,6 +84,7 @@ class StreamWriter:
         self.records = 0
         self.bytes_written = 0
         self.texts_crc32c: str | None = None  # there is no metadata to hold it
+        self.crc32c: str | None = None
         self._features = tuple(features)
         if sys.stdout is None:
             raise OutputError("cannot write to standard output: it is closed; pass a file")

@@ -10,33 +10,13 @@ whole file, is compared when the file is verified.
 import json
 import os
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bert_features.errors import OutputError
 from bert_features.files import real_target
-from bert_features.files.checksums import as_hex, checksum, checksum_of_ends
+from bert_features.files.checksums import as_hex, checksum_of_ends
 
 _FILE = "features_file"
-
-
-class ChecksummedFile:
-    """A file that is only ever written at its end, and `crc`, the checksum of all bytes so far.
-
-    Nothing is read back, so the checksum also shows what the disk changed.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.crc = 0
-
-    def write(self, data: bytes) -> None:
-        """Appends some bytes."""
-        self._file.write(data)
-        self.crc = checksum(data, self.crc)
-
-    def flush(self) -> None:
-        """Passes on what is buffered, so that other readers of the file see it."""
-        self._file.flush()
 
 
 def sidecar_name(name: str) -> str:
@@ -85,10 +65,15 @@ def read(path: Path) -> Sidecar | None:
     return Sidecar(content, recorded["crc32c"])
 
 
-def make(content: dict[str, Any], written: ChecksummedFile, at: Path) -> bytes:
-    """The bytes of the sidecar of a features file; `content` is its `Sidecar.metadata`."""
-    written.flush()
-    facts = _ends(at) | {"crc32c": as_hex(written.crc)}
+def make(content: dict[str, Any], crc: int, at: Path) -> bytes:
+    """The bytes of the sidecar of a features file.
+
+    Args:
+      content: its `Sidecar.metadata`.
+      crc: the checksum of the file.
+      at: where the file is.
+    """
+    facts = _ends(at) | {"crc32c": as_hex(crc)}
     return json.dumps(content | {_FILE: facts}, indent=2).encode() + b"\n"
 
 

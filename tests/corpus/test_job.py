@@ -14,6 +14,7 @@ from bert_features.corpus import run, shards
 from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
+from bert_features.files.checksums import checksum_of_file
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
 from tests.corpus.runs import EXAMPLES, StopRun, extract_until, shards_of, stop_after
@@ -51,6 +52,27 @@ def test_the_manifest_says_what_was_run(config, texts, tmp_path):
     for i, entry in enumerate(manifest["finished"]):
         path = tmp_path / "out" / f"part-0000{i}-of-00004.parquet"
         assert entry["bytes"] == path.stat().st_size
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("format", "read_again"),
+    [("arrow", 0), ("parquet", 0), ("jsonl", 0), ("tfrecord", 0), ("npz", 1), ("hdf5", 1)],
+)
+def test_a_shard_is_not_read_again_for_its_checksum(
+    config, texts, tmp_path, monkeypatch, format, read_again
+):
+    """Unless its writer goes back in the file."""
+    read = []
+    monkeypatch.setattr(
+        shards, "checksum_of_file", lambda path: (read.append(path), checksum_of_file(path))[1]
+    )
+    extract(config(format=format), texts, f"{tmp_path}/out/")
+    manifest = Manifest.read(tmp_path / "out")
+    for i, entry in enumerate(manifest.finished):
+        path = manifest.path(i)
+        assert entry.crc32c == checksum_of_file(path)
+        assert read.count(path) == read_again
 
 
 @pytest.mark.usefixtures("quick")

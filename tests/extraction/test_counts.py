@@ -18,7 +18,7 @@ from tests.toy import TOY, TOY_VOCAB, random_weights
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.copysign(np.nan, -1), np.inf, -np.inf])
 @pytest.mark.parametrize("rows", [3, 300_000])  # of a block, and of several
 def test_vectors_with_a_value_that_is_not_finite(dtype, value, rows):
     values = np.ones((rows, 2), dtype)
@@ -28,9 +28,10 @@ def test_vectors_with_a_value_that_is_not_finite(dtype, value, rows):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-def test_the_largest_values_are_finite(dtype):
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_values_are_finite(dtype, sign):
     """Their sum is not."""
-    found = find_non_finite(np.full((6, 2), ml_dtypes.finfo(dtype).max, dtype))
+    found = find_non_finite(np.full((6, 2), sign * ml_dtypes.finfo(dtype).max, dtype))
     assert found is None or not found.any()
 
 

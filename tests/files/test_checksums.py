@@ -12,6 +12,7 @@ def test_the_published_check_value():
     """CRC-32/ISCSI of Greg Cook's catalogue; RFC 3720 has that of 32 zeros."""
     assert checksum(NUMBERS) == checksum(NUMBERS[4:], checksum(NUMBERS[:4])) == 0xE3069283
     assert checksum(b"\0" * 32) == 0x8A9136AA
+    assert checksum(memoryview(bytearray(NUMBERS)), checksum(memoryview(b""))) == 0xE3069283
 
 
 def test_the_masked_checksum_of_a_length_is_that_of_tensorflow():

@@ -2,14 +2,19 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import resource
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bert_features.errors import OutputError
+from bert_features.files import staging
 from bert_features.formats import (
     FORMATS,
     check_output,
@@ -187,6 +192,64 @@ def test_a_full_disk_is_one_clear_error(
     with full_disk(limit), pytest.raises(OutputError, match=said):
         write_over()
     assert files_of(tmp_path) == before
+
+
+def threads_of_files() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("file")]
+
+
+def write_groups(path: Path, format: str, *, error: BaseException | None = None) -> None:
+    """Writes 60 MB, and then fails if there is an error to raise."""
+    wide = (replace(ONE[0], width=768),)
+    batch = make_batch(wide, [30] * 100)
+    with open_writer(path, format=format, features=wide, metadata={}, overwrite=True) as writer:
+        for _ in range(6):
+            writer.write(batch)
+        assert threads_of_files()
+        if error:
+            raise error
+
+
+appending = pytest.mark.parametrize("format", ["arrow", "parquet"])
+
+
+@appending
+def test_a_full_disk_in_the_thread_of_a_file(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "f"
+    path.write_text("older")
+    said = rf"^cannot write {path}: File too large; nothing was left behind$"
+    with full_disk(10_000_000), pytest.raises(OutputError, match=said):
+        write_groups(path, format)
+    assert files_of(tmp_path) == {"f": b"older"}
+    assert threads_of_files() == []
+
+
+@appending
+@pytest.mark.parametrize("piece", [1, 2])
+def test_any_error_in_the_thread_of_a_file_ends_the_run(
+    tmp_path: Path, format: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = itertools.count(1)
+    write_on = staging._SteadyFile.write
+
+    def fail(self: Any, data: Any) -> int:
+        if memoryview(data).nbytes > 500_000 and next(writes) == piece:
+            raise MemoryError("of the thread")
+        return write_on(self, data)
+
+    monkeypatch.setattr(staging._SteadyFile, "write", fail)
+    with pytest.raises(MemoryError, match="of the thread"):
+        write_groups(tmp_path / "f", format)
+    assert files_of(tmp_path) == {}
+    assert threads_of_files() == []
+
+
+@appending
+def test_an_interrupt_while_the_thread_of_a_file_writes(tmp_path: Path, format: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write_groups(tmp_path / "f", format, error=KeyboardInterrupt())
+    assert files_of(tmp_path) == {}
+    assert threads_of_files() == []
 
 
 @all_formats

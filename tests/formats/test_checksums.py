@@ -9,9 +9,8 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum_of_file
-from bert_features.formats import FORMATS, IdType, read_features
+from bert_features.formats import FORMATS, IdType, open_writer, read_features
 from bert_features.formats.arrow import ColumnChecksums
-from bert_features.formats.sidecar import ChecksummedFile
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,
@@ -30,14 +29,22 @@ from tests.formats.feature_files import (
 UNCHECKED = {format: ("texts",) if format == "hdf5" else () for format in FORMATS}
 
 
-def test_a_file_that_is_written_is_summed(tmp_path: Path) -> None:
+@all_formats
+@pytest.mark.parametrize("examples", [3, 40_000], ids=["at once", "in a thread"])
+def test_a_writer_takes_the_checksum_of_its_file(
+    tmp_path: Path, format: str, examples: int
+) -> None:
     path = tmp_path / "f"
-    with path.open("wb") as raw:
-        file = ChecksummedFile(raw)
-        for part in (b"1234", b"", b"56789"):
-            file.write(part)
-    # The check value of CRC-32C.
-    assert checksum_of_file(path) == "e3069283" == f"{file.crc:08x}"
+    with open_writer(path, format=format, features=ONE, metadata={}, checksum=True) as writer:
+        writer.write(make_batch(ONE, [3] * examples))
+    goes_back = format in {"npz", "hdf5"}
+    assert writer.crc32c == (None if goes_back else checksum_of_file(path))
+
+
+def test_a_checksum_that_nobody_needs_is_not_taken(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "f", format="arrow", features=ONE, metadata={}) as writer:
+        writer.write(make_batch(ONE, [3]))
+    assert writer.crc32c is None
 
 
 def test_columns_are_summed_however_batches_are_cut() -> None:
