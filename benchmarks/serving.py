@@ -1,6 +1,7 @@
 """The service under load: its speed beside other servers, and ten minutes of too many requests.
 
     .venv/bin/python benchmarks/serving.py speed TEXTS [--texts 2000] [--rounds 3]
+    .venv/bin/python benchmarks/serving.py cost TEXTS [--texts 2000] [--rounds 3]
     .venv/bin/python benchmarks/serving.py start TEXTS [--rounds 3]
     .venv/bin/python benchmarks/serving.py overload TEXTS [--minutes 10]
 
@@ -12,6 +13,11 @@ requests take part of the cores from the server that answers them, for every ser
 requests of 64, 8 at a time, and single texts at 1, 8 and 32 at a time. The batch pipeline computes
 the same texts in a process of its own. Medians of the rounds are printed, and the least cosine of a
 vector with the same one of the batch pipeline.
+
+`cost` compares CPU seconds, as a busy machine changes them less than speeds: of the batch pipeline,
+and of all processes of this service, for the same texts in requests of 64 by 16 clients at a time.
+The clients' own CPU seconds are not counted. It shows binary answers, as `Client` asks for them,
+and JSON, for vectors of texts and of tokens; then the time of single texts at an idle service.
 
 `start` starts the service of the current folder's package with one replica and with two. It prints
 the seconds from the command to the first answer, the resident memory of all processes after single
@@ -28,7 +34,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -49,21 +58,28 @@ from benchmarking.servers import (
 
 _BULK, _BULK_CONNECTIONS = 64, 8
 _CONNECTIONS = (1, 8, 32)
+_CLIENTS = 16  # of `cost`
+_LEVELS = {"sequence": "embedding", "token": "last_layer"}  # the outputs of the service
 _SINGLE = 400  # single texts of a round
 _OVERLOAD_TEXTS, _OVERLOAD_CONNECTIONS = 256, 64
-# Encodes all texts as often as a line comes; prints the seconds.
+# Encodes all texts as often as a line comes; prints the seconds and the CPU seconds.
 _PIPELINE = """
 import json, sys, time
 import numpy as np
+from bert_features.machine.quiet_tensorflow import claim_process, import_tensorflow
+claim_process()
+import_tensorflow(many_batches=True)  # as `extract` does
 from bert_features import FeatureExtractor
-texts = json.load(open(sys.argv[1]))
-extractor = FeatureExtractor.from_checkpoint("minilm", level="sequence", pooling="auto")
-np.save(sys.argv[2], extractor.encode(texts))
+texts, level = json.load(open(sys.argv[1])), sys.argv[3]
+pooling = {"pooling": "auto"} if level == "sequence" else {}
+extractor = FeatureExtractor.from_checkpoint("minilm", level=level, layers=(-1,), **pooling)
+encode = lambda: extractor.encode(texts, ragged=level == "token")
+np.save(sys.argv[2], encode() if level == "sequence" else encode().values)
 print("ready", flush=True)
 for line in sys.stdin:
-    began = time.monotonic()
-    extractor.encode(texts)
-    print(time.monotonic() - began, flush=True)
+    began, used = time.monotonic(), time.process_time()
+    encode()
+    print(time.monotonic() - began, time.process_time() - used, flush=True)
 """
 
 
@@ -71,14 +87,14 @@ class Pipeline:
     """The batch pipeline in a process of its own; a context manager.
 
     Attributes:
-      vectors: float32 [N, D], those of the texts.
+      vectors: float32 [N, D], those of the texts or of all their tokens.
     """
 
-    def __init__(self, texts: Sequence[str], folder: Path) -> None:
+    def __init__(self, texts: Sequence[str], folder: Path, level: str = "sequence") -> None:
         source, target = folder / "texts.json", folder / "vectors.npy"
         source.write_text(json.dumps(list(texts)))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PIPELINE, str(source), str(target)],
+            [sys.executable, "-c", _PIPELINE, str(source), str(target), level],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -100,12 +116,13 @@ class Pipeline:
             raise BenchmarkError("the batch pipeline has failed")
         return line
 
-    def seconds(self) -> float:
-        """Computes all texts once."""
+    def seconds(self) -> tuple[float, float]:
+        """Computes all texts once: the seconds, and the CPU seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return float(self._read())
+        seconds, used = map(float, self._read().split())
+        return seconds, used
 
 
 def _requests(texts: Sequence[str], size: int) -> list[Sequence[str]]:
@@ -125,7 +142,7 @@ def speed(texts: list[str], rounds: int, folder: Path) -> None:
         loads: dict[tuple[str, int], list[Load]] = {}
         least: dict[str, float] = {}
         for _ in range(rounds):
-            batch.append(len(texts) / pipeline.seconds())
+            batch.append(len(texts) / pipeline.seconds()[0])
             for server in SERVERS:
                 with running(server, str(model), folder / "log") as target:
                     put_load(target, _requests(texts, _BULK), _BULK_CONNECTIONS)  # warms up
@@ -162,6 +179,74 @@ def _compare(target: Target, texts: Sequence[str], vectors: np.ndarray) -> float
     some = texts[:_BULK]
     found = target.connect().ask(some).vectors()
     return float(cosines(found, vectors[: len(some)]).min())
+
+
+def cost(texts: list[str], rounds: int, folder: Path) -> None:
+    """Prints the CPU time of a text in the batch pipeline and in the service."""
+    singles = _requests(texts[:_SINGLE], 1)
+    used: dict[tuple[str, str], list[float]] = {}
+    with ExitStack() as stack:
+        target = stack.enter_context(running(OURS, "", folder / "log"))
+        pipelines = {
+            level: stack.enter_context(Pipeline(texts, folder, level)) for level in _LEVELS
+        }
+        ways: dict[str, Callable[[str], float]] = {
+            "batch pipeline": lambda level: pipelines[level].seconds()[1],
+            "service, binary": lambda level: _cost(target, lambda: _encode(target, texts, level)),
+            "service, JSON": lambda level: _cost(target, lambda: _ask_all(target, texts, level)),
+        }
+        for number in range(rounds + 1):
+            for level in _LEVELS:
+                vectors = _encode(target, texts[:_BULK], level) if number == 0 else None
+                if vectors is not None:
+                    least = cosines(vectors, pipelines[level].vectors[: len(vectors)]).min()
+                    print(f"level {level}: least cosine with the pipeline's vectors {least:.6f}")
+                for way, measure in ways.items():
+                    seconds = measure(level)
+                    if number:  # the first round warms up
+                        used.setdefault((level, way), []).append(seconds)
+        loads = [put_load(target, singles, 1) for _ in range(rounds)]
+    print(
+        f"{len(texts)} texts, requests of {_BULK}, {_CLIENTS} clients, medians of {rounds} rounds"
+    )
+    for (level, way), values in used.items():
+        pipeline = used[level, "batch pipeline"]
+        ratio = median(p / v for p, v in zip(pipeline, values, strict=True))
+        milliseconds = median(values) / len(texts) * 1000
+        print(f"{level:10} {way:18} {milliseconds:6.3f} ms of CPU a text, {ratio:.2f} of the speed")
+    p50, p99 = (median(load.percentile(share) for load in loads) for share in (50, 99))
+    print(f"single texts by one connection: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+
+
+def _cost(target: Target, load: Callable[[], object]) -> float:
+    before = target.cpu_seconds()
+    load()
+    return target.cpu_seconds() - before
+
+
+def _encode(target: Target, texts: Sequence[str], level: str) -> np.ndarray:
+    """Vectors of texts, or of their tokens, by several clients of this package at a time."""
+    from bert_features import Client
+
+    requests = _requests(texts, _BULK)
+
+    def encode(number: int) -> list[np.ndarray]:
+        with Client(f"http://127.0.0.1:{target.port}") as client:
+            found = [
+                client.encode(request, _LEVELS[level], ragged=level == "token")
+                for request in requests[number::_CLIENTS]
+            ]
+        return [vectors if level == "sequence" else vectors.values for vectors in found]
+
+    with ThreadPoolExecutor(_CLIENTS) as pool:
+        parts = list(pool.map(encode, range(_CLIENTS)))
+    return np.concatenate([part for some in parts for part in some])
+
+
+def _ask_all(target: Target, texts: Sequence[str], level: str) -> None:
+    if level == "token":
+        target = replace(target, path="/v1/features", output=_LEVELS[level])
+    put_load(target, _requests(texts, _BULK), _CLIENTS)
 
 
 def start(texts: list[str], rounds: int, folder: Path) -> None:
@@ -222,7 +307,7 @@ def overload(texts: list[str], minutes: float, folder: Path) -> None:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["speed", "start", "overload"])
+    parser.add_argument("what", choices=["speed", "cost", "start", "overload"])
     parser.add_argument("file", type=Path, metavar="TEXTS")
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -233,6 +318,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if arguments.what == "speed":
             speed(texts, arguments.rounds, Path(folder))
+        elif arguments.what == "cost":
+            cost(texts, arguments.rounds, Path(folder))
         elif arguments.what == "start":
             start(texts, arguments.rounds, Path(folder))
         else:

@@ -93,9 +93,7 @@ class Worker:
 
     def cpu_seconds(self) -> float:
         """CPU time of all threads of the process so far."""
-        text = Path(f"/proc/{self._process.pid}/stat").read_text()
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self._process.pid)
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +109,12 @@ class Worker:
             self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class Idling:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarking.processes import BenchmarkError, environment
+from benchmarking.processes import BenchmarkError, cpu_seconds, environment
 
 _BENCHMARKS = Path(__file__).resolve().parents[1]
 _PEERS = _BENCHMARKS.parent / ".venv-benchmark-serving" / "bin"
@@ -123,12 +123,14 @@ class Target:
       path: of the requests.
       model: the name of the model.
       pid: the number of its first process.
+      output: an output of this service to ask for at `path`, instead of vectors from `model`.
     """
 
     port: int
     path: str
     model: str
     pid: int
+    output: str | None = None
 
     def connect(self) -> "Connection":
         """A connection that is kept open."""
@@ -137,6 +139,10 @@ class Target:
     def megabytes(self) -> float:
         """Resident memory of the server's processes, without what they share."""
         return sum(_private_kilobytes(pid) for pid in _family(self.pid)) / 1000
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the server's processes so far."""
+        return sum(map(cpu_seconds, _family(self.pid)))
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,11 @@ class Connection:
 
     def ask(self, texts: Sequence[str]) -> Reply:
         """Asks for the vectors of texts."""
-        body = json.dumps({"model": self._target.model, "input": list(texts)}).encode()
+        if self._target.output is None:
+            values: dict[str, Any] = {"model": self._target.model, "input": list(texts)}
+        else:
+            values = {"texts": list(texts), "outputs": [self._target.output]}
+        body = json.dumps(values).encode()
         began = time.monotonic()
         headers = {"Content-Type": "application/json"}
         self._connection.request("POST", self._target.path, body, headers)

@@ -110,9 +110,9 @@ class Engine:
             return
         first = 0
         for piece in slices:
-            stop = first + len(piece.examples)
+            stop = first + len(piece.numbers)
             try:
-                piece.job.finish(piece.start, results.part(first, stop))
+                piece.job.finish(piece.numbers, results.part(first, stop))
             except Exception as error:  # as too little memory; the thread continues
                 self._fail([piece], counts, error)
             first = stop

@@ -2,16 +2,21 @@
 
 Half of a load is of the oldest request; the rest is shared out to all that wait for the same
 outputs. So a request of thousands of texts does not hold up one of a single text, a stream of small
-requests does not hold up a large one for ever, and the device gets rows that fill its batches.
+requests does not hold up a large one for ever, and the device gets rows that fill its batches. A
+request gives its longest texts first, and the others give texts of about these lengths: rows of one
+length need no padding.
 """
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
+
+import numpy as np
 
 from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
@@ -29,34 +34,52 @@ class RequestJob:
     tokens: Sequence[int]
     outputs: tuple[str, ...]
     answer: "Future[FeatureBatch]" = field(default_factory=Future)
-    _taken: int = 0
-    _parts: dict[int, FeatureBatch] = field(default_factory=dict)
-    _done: int = 0
+    _left: list[int] = field(init=False)  # the texts that were not taken, the longest first
+    _parts: list[FeatureBatch] = field(default_factory=list)
+    _numbers: list[int] = field(default_factory=list)  # the texts of the parts
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._left = sorted(range(len(self.examples)), key=self._rank)
+
+    def _rank(self, number: int) -> int:
+        return -self.tokens[number]
 
     @property
     def is_taken(self) -> bool:
         """Whether all its texts were taken."""
-        return self._taken == len(self.examples)
+        return not self._left
 
-    def take(self, tokens: int) -> "Slice":
-        """Takes the next texts: as many as hold `tokens`, and at least one."""
-        start = stop = self._taken
-        held = 0
-        while stop < len(self.examples) and (stop == start or held + self.tokens[stop] <= tokens):
-            held += self.tokens[stop]
+    def take(self, tokens: int, longest: int | None = None) -> "Slice":
+        """Takes texts that hold `tokens`, and at least one.
+
+        The first has at most `longest` tokens, if any has; shorter ones follow, then longer ones.
+        """
+        left, held = self._left, 0
+        first = 0 if longest is None else bisect_left(left, -longest, key=self._rank)
+        start = stop = min(first, len(left) - 1)
+        while stop < len(left) and (stop == start or held + self.tokens[left[stop]] <= tokens):
+            held += self.tokens[left[stop]]
             stop += 1
-        self._taken = stop
-        return Slice(self, start, stop, held)
+        while start and stop == len(left) and held + self.tokens[left[start - 1]] <= tokens:
+            start -= 1
+            held += self.tokens[left[start]]
+        numbers = left[start:stop]
+        del left[start:stop]
+        return Slice(self, numbers, held)
 
-    def finish(self, start: int, results: FeatureBatch) -> None:
-        """Takes the results of the texts from `start` on."""
+    def finish(self, numbers: Sequence[int], results: FeatureBatch) -> None:
+        """Takes the results of some texts."""
         with self._lock:
-            self._parts[start] = results
-            self._done += len(results)
-            if self._done < len(self.examples):
+            self._parts.append(results)
+            self._numbers += numbers
+            if len(self._numbers) < len(self.examples):
                 return
-        joined = FeatureBatch.join([self._parts[key] for key in sorted(self._parts)])
+        joined = FeatureBatch.join(self._parts)
+        self._parts.clear()  # before another copy
+        order = np.argsort(self._numbers)
+        if (np.diff(order) != 1).any():
+            joined = joined.take(order)
         if self.answer.set_running_or_notify_cancel():
             self.answer.set_result(joined)
 
@@ -68,17 +91,16 @@ class RequestJob:
 
 
 class Slice(NamedTuple):
-    """Some texts of a job, `examples[start:stop]`, and their tokens."""
+    """Some texts of a job, by their numbers, and the tokens that they hold."""
 
     job: RequestJob
-    start: int
-    stop: int
+    numbers: list[int]
     tokens: int
 
     @property
-    def examples(self) -> Sequence[InputExample]:
+    def examples(self) -> list[InputExample]:
         """The texts."""
-        return self.job.examples[self.start : self.stop]
+        return [self.job.examples[number] for number in self.numbers]
 
 
 class Queue:
@@ -140,18 +162,19 @@ class Queue:
         is_alone = all(job.outputs != oldest.outputs for job in islice(self._jobs, 1, None))
         slices = [self._cut(oldest, tokens if is_alone else tokens // 2)]
         left = tokens - slices[0].tokens
+        longest = oldest.tokens[slices[0].numbers[0]]
         while left > 0 and (jobs := [j for j in self._turns if j.outputs == oldest.outputs]):
             share = left // len(jobs)
             for job in jobs:
-                slices.append(self._cut(job, share))
+                slices.append(self._cut(job, share, longest))
                 left -= slices[-1].tokens
                 if left <= 0:
                     break
         return slices
 
-    def _cut(self, job: RequestJob, tokens: int) -> Slice:
+    def _cut(self, job: RequestJob, tokens: int, longest: int | None = None) -> Slice:
         """Takes texts of a job, whose turn then comes again after the others."""
-        piece = job.take(tokens)
+        piece = job.take(tokens, longest)
         self._tokens -= piece.tokens
         self._noted(self._tokens)
         self._turns.remove(job)

@@ -217,3 +217,17 @@ def test_a_peer_whose_vectors_differ_is_not_timed(
     what = "words" if words else "texts"
     with pytest.raises(BenchmarkError, match=f"none of {other} makes vectors of {what}"):
         jobs.run_jobs([], [other], **arguments)
+
+
+def test_cpu_seconds_of_a_server_include_its_further_processes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from benchmarking.servers import Target
+
+    further = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
+    first = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {further!r}])"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", first], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 0.5 <= Target(0, "", "", process.pid).cpu_seconds() < 5
+        process.communicate(b"\n")

@@ -3,8 +3,10 @@
 import functools
 import threading
 
+import numpy as np
 import pytest
 
+from bert_features.extraction.counts import Counts
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.engine import Engine
@@ -49,6 +51,16 @@ def test_a_large_request_meets_the_traces_of_the_warm_up(service_of, extractor_o
         examples = [InputExample(number, text) for number, text in enumerate(texts)]
         service._engine.submit(examples, [5] * len(texts), made.outputs).answer.result(30)
     assert made.traces == 2
+
+
+def test_vectors_of_several_loads_come_in_the_order_of_the_texts(extractor, submit):
+    texts = [" ".join(["a b it no"[i % 9 :]] * (i % 7 + 1)) for i in range(400)]
+    assert sum(map(len, texts)) > 4096  # tokens of a load, as `submit` counts them
+    examples = [InputExample(i, text) for i, text in enumerate(texts)]
+    expected = extractor.with_outputs(("mean",)).compute(examples, Counts(), prompt="")
+    answer = submit(*texts).result(60)
+    assert answer.unique_ids.tolist() == [*range(400)]
+    np.testing.assert_allclose(answer.sequence["mean"], expected.sequence["mean"], atol=1e-5)
 
 
 @pytest.mark.parametrize("packing", [True, False])

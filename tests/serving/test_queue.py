@@ -2,17 +2,30 @@
 
 import threading
 
+import numpy as np
+
+from bert_features.formats.records import FeatureBatch
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.queue import Queue, RequestJob
 
 
 def job(count, tokens=10, outputs=("x",)):
-    examples = [InputExample(i, str(i)) for i in range(count)]
-    return RequestJob(examples, [tokens] * count, outputs)
+    return job_of([tokens] * count, outputs)
+
+
+def job_of(tokens, outputs=("x",)):
+    examples = [InputExample(i, str(i)) for i in range(len(tokens))]
+    return RequestJob(examples, tokens, outputs)
 
 
 def taken(slices):
-    return [(piece.job, piece.start, piece.stop) for piece in slices]
+    found = [(piece.job, piece.numbers[0], piece.numbers[-1] + 1) for piece in slices]
+    assert [[*range(start, stop)] for _, start, stop in found] == [p.numbers for p in slices]
+    return found
+
+
+def lengths(slices):
+    return [[piece.job.tokens[number] for number in piece.numbers] for piece in slices]
 
 
 def test_a_small_request_does_not_wait_for_a_large_one():
@@ -99,3 +112,33 @@ def test_a_thread_that_waits_is_woken():
     queue.put(job(1))
     thread.join(5)
     assert len(found) == 1
+
+
+def test_a_request_gives_its_longest_texts_first():
+    queue = Queue(10_000)
+    queue.put(job_of([10, 40, 20, 30]))
+    assert [lengths(queue.take(70, 70)) for _ in range(2)] == [[[40, 30]], [[20, 10]]]
+
+
+def test_others_give_texts_of_about_the_lengths_of_the_oldest():
+    queue = Queue(10_000)
+    for tokens in ([20, 20, 10], [50, 30, 19, 18, 17], [40, 60], [5]):
+        queue.put(job_of(tokens))
+    # The third has longer texts only, so it gives the shortest of them.
+    assert lengths(queue.take(100, 100)) == [[20, 20, 10], [19], [40]]
+
+
+def test_a_share_that_shorter_texts_do_not_fill_is_filled_by_longer_ones():
+    taken = job_of([50, 30, 20, 10]).take(70, longest=20)
+    assert lengths([taken]) == [[30, 20, 10]]
+
+
+def test_results_come_in_the_order_of_the_texts():
+    whole = job_of([10, 40, 20, 30])
+    for _ in range(2):
+        numbers = whole.take(70).numbers
+        vectors = np.array([[number] for number in numbers])
+        whole.finish(numbers, FeatureBatch(vectors[:, 0], {"x": vectors}))
+    answer = whole.answer.result(0)
+    assert answer.unique_ids.tolist() == [0, 1, 2, 3]
+    assert answer.sequence["x"].tolist() == [[0], [1], [2], [3]]
