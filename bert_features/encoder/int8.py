@@ -29,6 +29,8 @@ _MOST_WEIGHT = 127
 # The ends of a range that are tried: shares of the least and the largest value.
 _ENDS = np.linspace(0.3, 1, 71)
 _BINS = 4096
+# The ends are moved out by so much: other texts have larger values than those that were seen.
+_MARGIN = 1.15
 _TINY = 1e-30  # instead of 0, to divide by
 
 
@@ -54,7 +56,7 @@ class Int8Dense(Dense):
         # For each input, of all tokens and of all outputs.
         sizes = [np.maximum(np.abs(a).max(axis=i), _TINY) for i, a in ((0, inputs), (1, weight))]
         smooth = sizes[0] ** _SMOOTHING / sizes[1] ** (1 - _SMOOTHING)
-        low, high = find_range(inputs / smooth)
+        low, high = (_MARGIN * end for end in find_range(inputs / smooth))
         self.range.assign([low, high])
         self.factors.assign(_MOST_STEPS / (high - low) / smooth)
         self._take_integers(weight * smooth[:, None])

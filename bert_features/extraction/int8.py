@@ -39,6 +39,8 @@ _TEXTS = (
     "general.",
     "- Item one: eggs, milk, bread; item two: 3 x 500 g of flour.",
     "!!! ??? ... ,,, ;;; ::: --- ___ *** /// ((( )))",
+    "_" * 60,
+    "= " * 30 + "- " * 30,
     "Stocks fell 2.3% on Tuesday after the Fed's chairman said that rates might rise again "
     '"soon".',
     "我们在北京的一家餐馆里吃饭。 これは日本語の文章です。 이것은 한국어 문장입니다.",
