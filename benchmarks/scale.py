@@ -1,6 +1,8 @@
 """Whether a long run stays as it begins: its memory, its speed, and how soon it resumes.
 
     .venv/bin/python benchmarks/scale.py FOLDER [--lines 1000000 10000000] [--processes 1]
+    .venv/bin/python benchmarks/scale.py FOLDER --steps --lines 100 10000 100000 1000000
+    .venv/bin/python benchmarks/scale.py FOLDER --steps --lines 10 1000 10000 --words 100 500
 
 For each number of lines, a file of short lines is made from a seed, and `bert-features extract`
 writes a folder of shards from it: one vector for each line, of a toy encoder of two layers, so that
@@ -8,7 +10,14 @@ the pipeline is measured and not the encoder. Its memory and its finished shards
 a second. The longest run is then repeated and killed at its half. The same command resumes it, and
 the time until it computes again is taken; the shards must have the checksums of the first.
 
-FOLDER needs 400 bytes for each line of the longest run. All that is written there is removed.
+With `--steps` it asks instead whether each step grows in a straight line: the run, reading back
+record by record, `check`, `neighbors` by an id, and the same with `--texts`. Each is a process of
+its own. Prints its CPU seconds, its peak memory, and the CPU time of a text beyond the first size,
+which is mostly start. `--words` makes documents, which the toy reads in windows; `--output` may
+name one file instead of a folder, by its suffix.
+
+FOLDER needs 400 bytes for each line of the longest run, and 20 for each word of documents. All that
+is written there is removed.
 """
 
 import argparse
@@ -16,9 +25,11 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,10 +47,20 @@ from bert_features.formats.manifest import Manifest
 
 _SEED = 14
 _SAMPLE_SECONDS = 0.5
-_WORDS = range(3, 18)  # words of a line
-_BLOCK = 100_000  # lines that are made at a time
+_PEAK_SECONDS = 0.02  # between looks at the peak of a step
+_WORDS = range(3, 18)  # words of a line, unless --words sets others
+_BLOCK = 10_000  # lines that are made at a time
 _VOCABULARY = 5000  # words that lines are made of: the first of the model's that are letters alone
 _OPTIONS = ["--layers=-1", "--level=sequence", "--pooling=mean", "--dtype=float16"]
+
+
+_READ_BACK = """
+import sys
+from bert_features import read_features
+file = read_features(sys.argv[1])
+count = sum(1 for record in file if record.features)
+assert count == len(file), (count, len(file))
+"""
 
 
 @dataclass(frozen=True)
@@ -65,13 +86,20 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder to write in")
     parser.add_argument("--lines", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--steps", action="store_true", help="measure each step at each size")
+    parser.add_argument("--words", type=int, nargs=2, default=(_WORDS.start, _WORDS.stop))
+    parser.add_argument("--output", default="out/", help="of --steps: out/ or out.SUFFIX")
     arguments = parser.parse_args()
     folder = arguments.folder / "benchmark_scale"
     folder.mkdir()
     try:
         checkpoint = write_checkpoint(folder / "uncased_toy")
+        words = range(*arguments.words)
+        if arguments.steps:
+            measure_steps(checkpoint, arguments.lines, words, arguments.output)
+            return
         for count in arguments.lines:
-            texts = write_lines(folder / f"{count}.txt", count)
+            texts = write_lines(folder / f"{count}.txt", count, words)
             command = [sys.executable, "-m", "bert_features", "extract", str(texts)]
             command += ["--checkpoint", str(checkpoint), f"--processes={arguments.processes}"]
             describe_run(run(command, folder / "out"), folder / "out", count)
@@ -109,19 +137,69 @@ def write_checkpoint(folder: Path) -> Path:
     return folder
 
 
-def write_lines(path: Path, count: int) -> Path:
-    """Writes lines of 3 to 17 words of the model's vocabulary."""
+def write_lines(path: Path, count: int, lengths_of_lines: range) -> Path:
+    """Writes lines of words of the model's vocabulary."""
     vocabulary = path.parent / "uncased_toy" / "vocab.txt"
     known = vocabulary.read_text(encoding="utf-8").splitlines()
     words = np.array([word for word in known if word.isascii() and word.isalpha()][:_VOCABULARY])
     rng = np.random.default_rng(_SEED)
     with path.open("w", encoding="utf-8") as file:
         for begin in range(0, count, _BLOCK):
-            lengths = rng.integers(_WORDS.start, _WORDS.stop, min(_BLOCK, count - begin))
+            bounds = lengths_of_lines.start, lengths_of_lines.stop
+            lengths = rng.integers(*bounds, min(_BLOCK, count - begin))
             chosen = iter(words[rng.integers(0, len(words), lengths.sum())].tolist())
             for length in lengths.tolist():
                 file.write(" ".join(itertools.islice(chosen, length)) + "\n")
     return path
+
+
+def measure_steps(checkpoint: Path, counts: list[int], words: range, output: str) -> None:
+    """Prints a row for each step at each size."""
+    print(f"{'step':<20} {'texts':>9} {'CPU s':>8} {'us a text':>9} {'peak MB':>8}  MB of features")
+    first: dict[str, tuple[int, float]] = {}
+    for count in counts:
+        texts = write_lines(checkpoint.parent / "texts.txt", count, words)
+        out = checkpoint.parent / output
+        ours = [sys.executable, "-m", "bert_features"]
+        nearest = [*ours, "neighbors", str(out), "--query-id", "0"]
+        steps = {
+            "extract": [
+                *(*ours, "extract", str(texts), "--checkpoint", str(checkpoint), *_OPTIONS),
+                *("--output", f"{out}/" if output.endswith("/") else str(out)),
+                *(["--long-text=window"] if words.stop > _WORDS.stop else []),
+            ],
+            "read back": [sys.executable, "-c", _READ_BACK, str(out)],
+            "check": [*ours, "check", str(out)],
+            "neighbors": nearest,
+            "neighbors --texts": [*nearest, "--texts", str(texts)],
+        }
+        for step, command in steps.items():
+            megabytes, seconds = measured(command)
+            begun, base = first.setdefault(step, (count, seconds))
+            more = f"{1e6 * (seconds - base) / (count - begun):.1f}" if count > begun else ""
+            files = [out, *out.glob("*")] if out.is_dir() else [out]
+            size = sum(file.stat().st_size for file in files if file.is_file()) / 1e6
+            row = f"{step:<20} {count:>9} {seconds:>8.1f} {more:>9} {megabytes:>8.0f}  {size:.1f}"
+            print(row, flush=True)
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
+
+
+def measured(command: list[str]) -> tuple[float, float]:
+    """The peak of a command in megabytes, and its CPU seconds."""
+    peak, ended = 0.0, (0, 0)
+    with tempfile.TemporaryFile("w+") as messages:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
+        while not ended[0]:
+            # Not the peak of rusage, which counts what this process had when it forked.
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            if found := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE):
+                peak = float(found[1]) * 1024 / 1e6
+            time.sleep(_PEAK_SECONDS)
+            *ended, usage = os.wait4(process.pid, os.WNOHANG)
+        if ended[1]:
+            messages.seek(0)
+            raise SystemExit(messages.read())
+    return peak, usage.ru_utime + usage.ru_stime
 
 
 def run(command: list[str], out: Path) -> list[Sample]:

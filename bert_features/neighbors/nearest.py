@@ -31,6 +31,8 @@ from bert_features.readers.opening import check_file
 
 logger = logging.getLogger("bert_features")
 
+_IDS_AT_A_TIME = 1 << 14
+
 
 def nearest(
     features: str | Path | FeatureFile,
@@ -142,12 +144,23 @@ def vectors_of_ids(
             f"an id names a text, but {chosen.name} has no single vector for a text; its level is "
             f"'{chosen.level}': pass a query text"
         )
-    places = {str(unique_id): place for place, unique_id in enumerate(file.ids.tolist())}
+    places = _places_of(set(map(str, ids)), file.ids)
     for wanted in map(str, ids):
         if wanted not in places:
             raise ConfigError(f"the id {wanted!r} is not in {file.path}; its .ids lists them")
     found = [file[places[str(wanted)]].features[chosen.name] for wanted in ids]
     return restore(np.stack(found), chosen)
+
+
+def _places_of(wanted: Collection[str], ids: np.ndarray) -> dict[str, int]:
+    """The number of the record of each wanted id that there is."""
+    # In parts: as Python objects all ids of a large folder take more memory than its search.
+    return {
+        name: place
+        for start in range(0, len(ids), _IDS_AT_A_TIME)
+        for place, name in enumerate(map(str, ids[start : start + _IDS_AT_A_TIME].tolist()), start)
+        if name in wanted
+    }
 
 
 def _check_texts(queries: str | Sequence[str]) -> list[str]:

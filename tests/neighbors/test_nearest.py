@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bert_features import ExtractConfig, FeatureExtractor, nearest, read_feature
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.extraction.similarity import compute_similarity
 from bert_features.neighbors import queries
+from bert_features.neighbors.nearest import _places_of, vectors_of_ids
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,
@@ -253,3 +255,25 @@ def test_vectors_need_no_tensorflow_and_no_pandas(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+@pytest.mark.parametrize("id_type", ["int", "str"])
+def test_the_vectors_of_ids_are_those_of_their_records(tmp_path, id_type):
+    path = tmp_path / "f.npz"
+    write(path, "npz", EVERYTHING, *some_batches(EVERYTHING, id_type), id_type=id_type)
+    file, records = read_features(path), (5, 0, 5)
+    name = next(each.name for each in EVERYTHING if each.is_sequence and each.dtype == "float32")
+    found = vectors_of_ids(file, [str(file.ids[n]) for n in records], name)
+    np.testing.assert_array_equal(found, [file[n].features[name] for n in records])
+
+
+def test_looking_up_ids_takes_little_memory():
+    ids = np.arange(200_000)
+    tracemalloc.start()
+    try:
+        places = _places_of({"3", "199999", "x"}, ids)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert places == {"3": 3, "199999": 199_999}
+    assert peak < 4e6  # as Python objects in a dict, all ids take some 30 MB
