@@ -4,12 +4,13 @@
 #
 #   bash scripts/release.sh [FOLDER]   into FOLDER, by default dist/
 #
-# The checks: no uncommitted changes; CHANGELOG.md has a section of this version; README.md has the
-# badge that opens the notebook in Colab, if the repository is on GitHub; the wheel is built from
-# the source distribution; both hold every file; PyPI can show the description; the wheel is
-# installed into an environment of its own, where it extracts features; the programs that read the
-# files of configs/cloud/ accept them. The wheel's environment borrows the dependencies of the one
-# that builds: .venv, or the environment of the interpreter in PYTHON.
+# The checks: no uncommitted changes; CHANGELOG.md has a section of this version; a tag of the commit has
+# this version too; README.md has the badge that opens the notebook in Colab, if the repository is on
+# GitHub; the wheel is built from the source distribution; both hold every file; PyPI can show the
+# description; the wheel is installed into an environment of its own, where it extracts features; the
+# programs that read configs/cloud/, .github/workflows/ and CITATION.cff accept those files. The wheel's
+# environment borrows the dependencies of the one that builds: .venv, or the environment of the
+# interpreter in PYTHON.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -27,6 +28,9 @@ changes=$(git status --porcelain) || fail "$root is not a git checkout; make a r
 version=$(sed -n 's/^version = //p' setup.cfg)
 grep -qE "^## \[?${version//./\\.}\]?( |$)" CHANGELOG.md ||
   fail "CHANGELOG.md has no section '## $version'; rename 'Unreleased', or change the version in setup.cfg"
+for tag in $(git tag --points-at HEAD 'v*'); do
+  [ "$tag" = "v$version" ] || fail "the tag of this commit is $tag, but setup.cfg has version $version"
+done
 
 # Colab's badge has the address of the repository, which nothing knows before it is public.
 origin=$(git remote get-url origin 2>/dev/null || true)
@@ -77,6 +81,7 @@ venv/bin/bert-features extract texts.txt --output features.npz --config pogiatzi
   { tail -n 20 "$work/log" >&2 && fail "the installed wheel extracts no features; see above"; }
 
 bash "$root/scripts/check_cloud.sh" skypilot gke kaggle
+bash "$root/scripts/check_repository.sh"
 
 mkdir -p "$folder"
 mv "$work"/dist/* "$folder"
@@ -84,3 +89,4 @@ echo "Every check passed. Upload these files:"
 (cd "$folder" && sha256sum "bert_features-$version"*)
 echo "with: $python -m twine upload $folder/bert_features-$version*"
 echo "then: git tag v$version"
+echo "or push that tag, and .github/workflows/release.yml checks and uploads them"

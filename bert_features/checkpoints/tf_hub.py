@@ -7,12 +7,16 @@ import contextlib
 import importlib
 import os
 import socket
+import sys
 import threading
+import types
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from packaging.version import Version
 
 from bert_features import files
 from bert_features.checkpoints.weight_readers import SAVED_MODEL
@@ -74,15 +78,37 @@ def fetch(handle: str) -> str:
 
 
 def _import_tensorflow_hub() -> Any:
-    import_tensorflow()
+    tf = import_tensorflow()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the age of what it imports
         try:
-            return importlib.import_module("tensorflow_hub")
+            return _import_without_pkg_resources("tensorflow_hub")
         except ImportError as error:
-            raise MissingExtraError(
-                f"tensorflow_hub ({error})", install="tensorflow-hub tf_keras 'setuptools<82'"
-            ) from error
+            minor = ".".join(tf.__version__.split(".")[:2])
+            # pip would replace TensorFlow's TPU build by plain TensorFlow.
+            install = f"--no-deps tensorflow-hub 'tf_keras=={minor}.*'"
+            needed = f"a library that TF-Hub handles need ({error})"
+            raise MissingExtraError(needed, install=install) from error
+
+
+def _import_without_pkg_resources(name: str) -> Any:
+    """Imports a module that needs `pkg_resources.parse_version`, with a stand-in if need be.
+
+    setuptools has no pkg_resources since version 82. tensorflow_hub 0.16 uses it once, to compare
+    TensorFlow's version with the lowest that it supports.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != "pkg_resources":
+            raise
+    stand_in: Any = types.ModuleType("pkg_resources")
+    stand_in.parse_version = Version
+    sys.modules[stand_in.__name__] = stand_in
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.modules[stand_in.__name__]
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ _BUILDS = (
 _REQUIRING_TENSORFLOW = ("tensorflow-text", "tensorflow-hub", "tf-keras")
 # Distributions whose requirements are checked: those that depend on each other's versions.
 _DEMANDING = (*_BUILDS, "tensorflow-text", "keras", "jax", "jaxlib")
+# Requirements without which all runs but some work, and what those runs use.
+_NEEDED_FOR = {"tensorflow-hub": "only TF-Hub handles need it"}
 
 Packages = Mapping[str, Distribution]
 
@@ -75,15 +77,16 @@ def check_requirements(packages: Packages) -> list[Finding]:
     own = packages.get("bert-features")
     # On sys.path, but not installed: without these nothing runs.
     wanted = _requirements(own) if own else [Requirement(n) for n in ("tensorflow", "keras")]
-    findings = [
-        Finding(
-            canonicalize_name(requirement.name),
-            "broken",
-            _describe_unmet(requirement, packages),
-            _install([requirement], packages),
+    findings = []
+    for requirement in _unmet(wanted, packages):
+        name, found = canonicalize_name(requirement.name), _describe_unmet(requirement, packages)
+        use = _NEEDED_FOR.get(name)
+        remedy = _install([requirement], packages)
+        findings.append(
+            Finding(name, "warning", f"{found}; {use}", remedy)
+            if use
+            else Finding(name, "broken", found, remedy)
         )
-        for requirement in _unmet(wanted, packages)
-    ]
     shown = [name for name in (*_DEMANDING, "libtpu") if name in packages]
     versions = ", ".join(f"{name} {packages[name].version}" for name in shown)
     every = f"all {len(wanted)} required packages are installed; {versions}"

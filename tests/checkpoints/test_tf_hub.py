@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import re
 import socket
 import sys
 import tarfile
@@ -157,7 +158,20 @@ def test_what_is_a_handle(name, expected):
     assert tf_hub.is_handle(name) is expected
 
 
-def test_without_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
-    with pytest.raises(MissingExtraError, match=r"tensorflow_hub .*pip install tensorflow-hub tf"):
+@pytest.mark.parametrize("missing", ["tensorflow_hub", "tf_keras"])
+def test_without_a_library_the_error_has_the_line_that_installs_it(monkeypatch, missing):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow_hub"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtraError) as caught:
         find_checkpoint(TFHUB)
+    said = str(caught.value)
+    assert said.startswith(f"a library that TF-Hub handles need (import of {missing} halted")
+    assert re.search(r"pip install --no-deps tensorflow-hub 'tf_keras==2\.\d\d\.\*'$", said)
+
+
+def test_setuptools_may_lack_pkg_resources(monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow_hub", raising=False)
+    monkeypatch.setitem(sys.modules, "pkg_resources", None)
+    assert callable(tf_hub._import_tensorflow_hub().resolve)
+    assert "pkg_resources" not in sys.modules  # other programs find no stand-in

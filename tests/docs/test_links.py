@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "tests" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]

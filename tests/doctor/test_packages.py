@@ -1,10 +1,14 @@
 """Each finding about installed packages, on folders of packages made for it."""
 
+import configparser
+from pathlib import Path
+
 import pytest
 
 from bert_features.doctor import packages
 from tests.doctor.made_up_site import verdict
 
+ROOT = Path(__file__).resolve().parents[2]
 OWN = ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", "keras>=3.10"]
 HEALTHY = {"tensorflow": "2.20.0", "tensorflow-text": "2.20.1", "keras": "3.15.1"}
 HEALTHY_TPU = {
@@ -77,6 +81,26 @@ def test_packages_that_are_needed(site):
     assert (numpy.check, *verdict(numpy)) == ("numpy", "broken", "pip install 'numpy>=1.26'")
     assert numpy.found == "numpy is 1.20 (required: >=1.26)"
     assert keras.found == "keras is not installed (required: >=3.10)"
+
+
+def test_a_package_that_only_handles_need_is_a_warning(site):
+    site.install("bert_features", "0.1.0", requires=["tensorflow-hub>=0.16.1"])
+    (finding,) = packages.check_requirements(site.packages)
+    assert verdict(finding) == ("warning", "pip install 'tensorflow-hub>=0.16.1'")
+    assert finding.found.endswith("; only TF-Hub handles need it")
+
+
+@pytest.mark.parametrize("version", ["65.5.0", "81.0.0", "84.0.0"])
+def test_setuptools_may_have_any_version(site, version):
+    site.install("bert_features", "0.1.0", requires=own_requirements())
+    site.install("setuptools", version)
+    assert "setuptools" not in {f.check for f in packages.check_packages(site.packages)}
+
+
+def own_requirements():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    return [r for r in setup["options"]["install_requires"].splitlines() if r and r[0] != "#"]
 
 
 def test_plain_tensorflow_is_not_installed_over_the_tpu_build(site):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_features.checkpoints import tf_hub
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB
 
@@ -12,9 +13,7 @@ IDS = ("input_word_ids", "input_mask", "input_type_ids")
 
 @pytest.fixture(scope="module")
 def hub():
-    import tensorflow_hub
-
-    return tensorflow_hub
+    return tf_hub._import_tensorflow_hub()  # setuptools may be too new for an import by name
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,15 @@ def test_uncommitted_changes_are_refused(checkout: Path) -> None:
     assert "uncommitted changes; commit them first:  M CHANGELOG.md" in refusal(checkout)
 
 
+def test_a_tag_of_another_version_is_refused(checkout: Path) -> None:
+    (checkout / "CHANGELOG.md").write_text(f"# Changes\n\n## {version()}\n")
+    for command in (["commit", "--quiet", "--all", "-m", "x"], ["tag", "v0.0.1"]):
+        subprocess.run([*GIT, *command], cwd=checkout, check=True)
+    assert f"tag of this commit is v0.0.1, but setup.cfg has version {version()}" in refusal(
+        checkout
+    )
+
+
 @pytest.mark.parametrize("address", ["https://github.com/a/b.git", "git@github.com:a/b"])
 def test_a_repository_on_github_needs_the_badge_of_its_notebook(
     checkout: Path, address: str
