@@ -202,7 +202,7 @@ class ExtractConfig(Settings):
     precision: Literal["auto", "float32", "bfloat16", "int8"] = setting(
         "auto",
         "Precision of the arithmetic; auto is bfloat16 on a TPU, else float32. int8 is for CPUs "
-        "with VNNI; its vectors are less exact.",
+        "with AVX-512 VNNI or AMX; its vectors are less exact.",
         DEVICES,
         common=True,
     )

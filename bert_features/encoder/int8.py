@@ -11,7 +11,8 @@ Shape legend: `N` tokens, `K` inputs, `M` outputs.
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -21,6 +22,7 @@ from bert_features.encoder.forms import chosen_forms, traced_for
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.parts import Dense
 from bert_features.encoder.types import Tensor
+from bert_features.errors import CheckpointError
 
 # The exponent of SmoothQuant: 0.5 takes as much from the inputs as from the weights.
 _SMOOTHING = 0.5
@@ -33,16 +35,20 @@ _BINS = 4096
 _MARGIN = 1.15
 _TINY = 1e-30  # instead of 0, to divide by
 
+_in_float32: ContextVar[bool] = ContextVar("in_float32", default=False)
+
 
 class Int8Dense(Dense):
     """A dense layer whose inputs have one range."""
+
+    needs_inputs: ClassVar[bool] = True
 
     def __init__(self, inputs: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(inputs, *args, **kwargs)
         self.largest = self.vector("largest", self.weight.shape[1])
         self.factors = self.vector("factors", inputs)
         self.range = self.vector("range", 2)
-        # The weight in float32 and the inputs, while ranges or errors are found.
+        # The weight in float32, within `exact_products`, and the inputs, if they are to be kept.
         self.exact: np.ndarray | None = None
         self.seen: list[np.ndarray] | None = None
 
@@ -72,7 +78,7 @@ class Int8Dense(Dense):
 
     def call(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[N, K], [N, M] -> [N, M]."""
-        if self.exact is not None:
+        if _in_float32.get():
             if self.seen is not None:
                 self.seen.append(keras.ops.convert_to_numpy(x))
             return kernels.dense(x, self.exact, self.bias_for(x), self.activation, residual)
@@ -122,6 +128,8 @@ class Int8Dense(Dense):
 class Int8DenseByToken(Int8Dense):
     """A dense layer, without an activation, whose inputs have a range for each token."""
 
+    needs_inputs: ClassVar[bool] = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sums = self.vector("sums", self.weight.shape[1])
@@ -156,28 +164,40 @@ def quantize(
       encoder: one of INT8_DENSE, with all other weights.
       weights: by canonical name, as `read_weights` returns them.
       batches: inputs of the encoder, in which ranges are found. Padding counts as tokens do.
+
+    Raises:
+      CheckpointError: a weight, or an input of a layer, is NaN or infinite: no range holds it, and
+        as an integer it would pass for a number.
     """
+    for name, values in weights.items():
+        _check_finite(values, f"the weight {name}")
     with exact_products(encoder, weights):
         for layer in _layers(encoder):
-            layer.seen = []
+            layer.seen = [] if layer.needs_inputs else None
         for batch in batches:
             encoder(batch)
         for layer in _layers(encoder):
             assert layer.exact is not None
-            layer.take(layer.exact, np.concatenate(layer.seen or []))
+            inputs = np.concatenate(layer.seen or [np.zeros((0, len(layer.exact)))])
+            _check_finite(inputs, f"an input of {layer.path}")
+            layer.take(layer.exact, inputs)
+            layer.exact = layer.seen = None
 
 
 @contextlib.contextmanager
 def exact_products(encoder: BertEncoder, weights: Mapping[str, np.ndarray]) -> Iterator[None]:
-    """Within it, and outside a graph, an encoder computes in float32 with these weights."""
+    """Within it calls of this thread, outside a graph, compute in float32 with these weights."""
     names = {id(variable): names for variable, names in encoder.table()}
     layers = _layers(encoder)
     for layer in layers:
-        layer.exact = np.concatenate([weights[name] for name in names[id(layer.weight)]], axis=-1)
+        first, *others = (weights[name] for name in names[id(layer.weight)])
+        layer.exact = np.concatenate([first, *others], axis=-1) if others else first
+    token = _in_float32.set(True)
     try:
         with traced_for("cpu"):
             yield
     finally:
+        _in_float32.reset(token)
         for layer in layers:
             layer.exact = layer.seen = None
 
@@ -187,15 +207,24 @@ def _layers(encoder: BertEncoder) -> list[Int8Dense]:
     return [layer for layer in every if isinstance(layer, Int8Dense)]
 
 
+def _check_finite(values: np.ndarray, name: str) -> None:
+    if not np.isfinite(values).all():
+        raise CheckpointError.naming(
+            "{name} has NaN or infinity, which int8 cannot hold; pass {precision:'float32'}",
+            name=name,
+        )
+
+
 def find_range(x: np.ndarray) -> tuple[float, float]:
     """The ends of the range in which the mean fourth power of the errors of x is least.
 
     Values outside are cut to the ends. Those inside are rounded to one of 256 steps; the fourth
     power of such an error is a 80th of a step's on average.
     """
-    counts, edges = np.histogram(x, _BINS)
+    least, most = min(float(x.min()), -_TINY), max(float(x.max()), _TINY)
+    counts, edges = np.histogram(x, _BINS, (least, most))
     values = (edges[1:] + edges[:-1]) / 2
-    lows, highs = _ENDS * min(edges[0], -_TINY), _ENDS * max(edges[-1], _TINY)
+    lows, highs = _ENDS * least, _ENDS * most
     below = [counts @ np.maximum(low - values, 0) ** 4 for low in lows]
     above = [counts @ np.maximum(values - high, 0) ** 4 for high in highs]
     steps = (highs - lows[:, None]) / _MOST_STEPS

@@ -109,9 +109,6 @@ def errors_by_layer(
     """For each layer the cosines of the tokens' vectors to those in float32, float64 [tokens]."""
     import tensorflow as tf
 
-    encoder, weights = model.encoder, view_weights(preparation.checkpoint)
-    found: list[list[np.ndarray]] = [[] for _ in range(encoder.num_blocks)]
-    in_graph = tf.function(encoder, autograph=False, reduce_retracing=True)
     # The rows of the run, whatever its outputs and what it does with long texts.
     input_fn = TextInputFn(
         preparation.prompts.put_before(lambda: examples, None),
@@ -121,17 +118,21 @@ def errors_by_layer(
         long_text=LongText("truncate", preparation.long_text.seq_length),
         sides=preparation.sides,
     )
-    for batch in _batches(input_fn):
-        with traced_for("cpu"):
-            states = in_graph({n: tf.constant(values) for n, values in batch.items()})
-        with exact_products(encoder, weights):
-            exact = encoder(batch)
-        real = batch["input_mask"] > 0
-        pairs = zip(states["encoder_outputs"], exact["encoder_outputs"], strict=True)
-        for cosines, pair in zip(found, pairs, strict=True):
-            a, b = (np.array(vectors, np.float64)[real] for vectors in pair)
-            lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-            cosines.append((a * b).sum(axis=-1) / np.maximum(lengths, np.finfo(float).tiny))
+    batches = list(_batches(input_fn))
+    encoder, weights = model.encoder, view_weights(preparation.checkpoint)
+    in_graph = tf.function(encoder, autograph=False, reduce_retracing=True)
+    with traced_for("cpu"):
+        rough = [in_graph({n: tf.constant(v) for n, v in batch.items()}) for batch in batches]
+    found: list[list[np.ndarray]] = [[] for _ in range(encoder.num_blocks)]
+    with exact_products(encoder, weights):
+        for batch, states in zip(batches, rough, strict=True):
+            real = batch["input_mask"] > 0
+            exact = encoder(batch)["encoder_outputs"]
+            pairs = zip(found, states["encoder_outputs"], exact, strict=True)
+            for cosines, *pair in pairs:
+                a, b = (np.array(vectors, np.float64)[real] for vectors in pair)
+                lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+                cosines.append((a * b).sum(axis=-1) / np.maximum(lengths, np.finfo(float).tiny))
     return [np.concatenate(cosines) for cosines in found if cosines]
 
 

@@ -23,7 +23,7 @@ _ON_BY_DEFAULT = {
 }
 _OFF = ("0", "false")  # in any case
 # oneDNN's own limit of the instructions that it uses, and its values for none.
-_LIMIT = "ONEDNN_MAX_CPU_ISA"
+LIMIT = "ONEDNN_MAX_CPU_ISA"
 _NO_LIMIT = ("", "ALL", "DEFAULT")
 # The classes of CPUs, best first: the flag that makes one, and parts of the limits that allow it.
 _CLASSES = {
@@ -92,7 +92,7 @@ def find_class(environment: Mapping[str, str] = os.environ) -> str:
     """
     if not is_x86():
         return ""
-    limit, flags = environment.get(_LIMIT, "").upper(), hardware.cpu_flags()
+    limit, flags = environment.get(LIMIT, "").upper(), hardware.cpu_flags()
     for name, (flag, limits) in _CLASSES.items():
         if flag in flags and (limit in _NO_LIMIT or any(part in limit for part in limits)):
             return name

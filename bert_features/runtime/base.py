@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,12 +213,13 @@ class Runtime(abc.ABC):
         elif off := onednn.find_off():
             reason = f"oneDNN is off: {off.reason}"
         elif not onednn.fixes_weights("int8"):
-            best = onednn.find_class() or "neither AVX2 nor AVX-512"
-            reason = f"oneDNN has {best} here"
+            reason = f"oneDNN has {onednn.find_class() or 'neither AVX2 nor AVX-512'} here"
+            if limit := os.environ.get(onednn.LIMIT):
+                reason += f", by {onednn.LIMIT}={limit}"
         if reason:
             raise ConfigError.naming(
                 "{precision} is 'int8', which needs TensorFlow on a CPU with AVX-512 VNNI or AMX, "
-                "and {reason}; pass {precision:'float32'} or {precision:'bfloat16'}",
+                "and {reason}; pass {precision:'float32'}",
                 reason=reason,
             )
 

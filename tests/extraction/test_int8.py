@@ -1,12 +1,15 @@
 """Arithmetic in int8, in whole runs: near float32, whatever the batch, and refused elsewhere."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from bert_features import ExtractConfig, FeatureExtractor, compare, extract, read_features
-from bert_features.errors import ConfigError
+from bert_features.checkpoints.read import view_weights
+from bert_features.encoder.int8 import exact_products
+from bert_features.errors import CheckpointError, ConfigError
 from bert_features.extraction import int8
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
@@ -143,3 +146,37 @@ def test_tpus_are_refused():
     config = ExtractConfig.of({"precision": "int8", "layers": (-1,)})
     with pytest.raises(ConfigError, match="which is for CPUs"):
         plan_job(config, "v5e:2x2", architecture="bert-base-uncased")
+
+
+@needs_vnni
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "name", ["embeddings/word_embeddings", "encoder/layer_0/output/dense/kernel"]
+)
+def test_weights_that_are_not_finite_are_refused(monkeypatch, minilm_dir, name, value):
+    """As integers they would pass for numbers."""
+    from bert_features.extraction import extractor as module
+
+    def read(*arguments, **options):
+        weights = dict(view_weights(*arguments, **options))
+        weights[name] = weights[name].copy()
+        weights[name][-1, -1] = value
+        return weights
+
+    monkeypatch.setattr(module, "view_weights", read)
+    with pytest.raises(
+        CheckpointError, match=f"{name} has NaN or infinity, which int8 cannot hold"
+    ):
+        FeatureExtractor.from_checkpoint(minilm_dir, precision="int8")
+
+
+@needs_vnni
+def test_only_the_thread_that_judges_computes_in_float32(extractor, minilm_dir):
+    """A graph that another thread traced meanwhile would stay in float32."""
+    other = FeatureExtractor.from_checkpoint(minilm_dir, layers="all", precision="int8")
+    judging = exact_products(other._model.encoder, view_weights(other.checkpoint))
+    with judging, ThreadPoolExecutor(1) as thread:
+        (found,) = thread.submit(other, TEXTS[:1]).result()
+    (wanted,) = extractor(TEXTS[:1])
+    for name, values in wanted.features.items():
+        np.testing.assert_array_equal(found.features[name], values)
