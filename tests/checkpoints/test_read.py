@@ -108,7 +108,7 @@ def test_an_encoder_has_its_own_copy():
     """JAX would take the memory of the array, which may be that of a file."""
 
     class Variable:
-        shape = (2,)
+        shape, dtype = (2,), "float32"
 
         def assign(self, value):
             self.value = value
