@@ -42,6 +42,7 @@ class TakesRanges(MakesCanaries):
     """The methods of an extractor that give its int8 outputs their ranges."""
 
     outputs: tuple[OutputSpec, ...]
+    precision: str = "float32"
     batches: Callable[..., Iterator[FeatureBatch]]
     _model: Any
 
@@ -81,7 +82,7 @@ class TakesRanges(MakesCanaries):
         Raises:
           ConfigError: an output has no file, and there are no texts; or its file does not fit.
         """
-        if examples is not None and self.preparation.precision == "int8":
+        if examples is not None and self.precision == "int8":
             from bert_features.extraction.int8 import log_errors
 
             examples = log_errors(self._model, self.preparation, examples)

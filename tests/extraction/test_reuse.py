@@ -361,7 +361,7 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
 
 
 def test_a_run_without_onednn_warns_of_last_bits(run, monkeypatch, caplog):
-    monkeypatch.setattr(onednn, "find_off", lambda: onednn.Off("a reason", "a remedy"))
+    monkeypatch.setattr(onednn, "find_off", lambda *_: onednn.Off("a reason", "a remedy"))
     run(dedupe=True)
     assert "not to the last bit: oneDNN is off (a reason); a remedy" in caplog.text
 
