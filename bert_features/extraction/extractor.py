@@ -104,6 +104,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             self.checkpoint, pooler=needs_pooler(self.outputs), head=needs(self.outputs, "head")
         )
         weights |= read_dense(self.checkpoint, dense_modules(self.outputs))
+        in_int8 = self.precision == "int8"
         self._model = DeviceStep(
             self.checkpoint.config,
             weights,
@@ -113,7 +114,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",
             packed=self.preparation.packing,
-            calibration=calibration_batches(self.preparation),
+            calibration=calibration_batches(self.preparation) if in_int8 else (),
         )
         self._step = self.preparation.runtime.compile(
             self._model.step, self._model.weights, longest=self.preparation.shapes.buckets[-1]
