@@ -39,7 +39,15 @@ _in_float32: ContextVar[bool] = ContextVar("in_float32", default=False)
 
 
 class Int8Dense(Dense):
-    """A dense layer whose inputs have one range."""
+    """A dense layer whose inputs have one range.
+
+    Attributes:
+      needs_inputs: whether `take` looks at the inputs.
+      weight: int8 [K, M].
+      largest: float32 [M], what 127 stands for in each column of the weight.
+      factors: float32 [K], steps of the range for each unit of an input.
+      range: float32 [2], what the first and the last step stand for.
+    """
 
     needs_inputs: ClassVar[bool] = True
 
@@ -126,7 +134,11 @@ class Int8Dense(Dense):
 
 
 class Int8DenseByToken(Int8Dense):
-    """A dense layer, without an activation, whose inputs have a range for each token."""
+    """A dense layer, without an activation, whose inputs have a range for each token.
+
+    Attributes:
+      sums: float32 [M], the sums of the weight's columns.
+    """
 
     needs_inputs: ClassVar[bool] = False
 

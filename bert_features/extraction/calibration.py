@@ -29,6 +29,7 @@ from bert_features.formats.small_vectors import find_ranges
 from bert_features.readers.input_example import InputExample
 
 if TYPE_CHECKING:
+    from bert_features.encoder.step import Precision
     from bert_features.extraction.preparation import Preparation
 
 logger = logging.getLogger("bert_features")
@@ -42,7 +43,7 @@ class TakesRanges(MakesCanaries):
     """The methods of an extractor that give its int8 outputs their ranges."""
 
     outputs: tuple[OutputSpec, ...]
-    precision: str = "float32"
+    precision: "Precision" = "float32"
     batches: Callable[..., Iterator[FeatureBatch]]
     _model: Any
 

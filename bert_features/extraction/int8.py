@@ -2,7 +2,7 @@
 
 The texts never change, so a checkpoint has the same vectors in every run, service and process,
 whatever is computed. They are of many kinds and scripts; ranges of 600 lines of the judged corpus
-are no better (benchmarks/diary.md).
+are hardly better (benchmarks/diary.md).
 """
 
 import itertools

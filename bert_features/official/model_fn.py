@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
@@ -12,6 +12,7 @@ from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import Combine, OutputConfig
 from bert_features.encoder.kinds import Predictions
 from bert_features.encoder.step import DeviceStep, FloatPrecision, Inputs
+from bert_features.errors import ConfigError
 from bert_features.official import modeling
 
 
@@ -122,8 +123,10 @@ def model_fn_builder(
 
     Raises:
       CheckpointError: the checkpoint cannot be read, or has another architecture.
-      ConfigError: a layer that this architecture does not have.
+      ConfigError: a layer that this architecture does not have, or another precision.
     """
+    if precision not in (None, *get_args(FloatPrecision)):
+        raise ConfigError(f"precision is {precision!r}; allowed: float32, bfloat16, None")
     if isinstance(bert_config, modeling.BertConfig):
         bert_config = bert_config.checked()
     wanted = OutputConfig.of({"layers": [*layer_indexes], "combine": combine, "dtype": dtype})

@@ -11,6 +11,7 @@ from bert_features.checkpoints.locate import MINILM
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import EMBEDDINGS
 from bert_features.encoder.step import Precision
+from bert_features.errors import ConfigError
 from bert_features.extraction.checks import packs
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.machine.selection import choose_runtime
@@ -50,8 +51,11 @@ def verify(
       attention. A check that raises an error fails; the others continue.
 
     Raises:
-      BertFeaturesError: the checkpoint is not usable, or the wanted device is missing.
+      BertFeaturesError: the checkpoint is not usable, the wanted device is missing, or a precision
+        is none of `PRECISIONS`.
     """
+    if any(precision not in PRECISIONS for precision in precisions):
+        raise ConfigError(f"precisions are {[*precisions]}; allowed: {', '.join(PRECISIONS)}")
     found = find_checkpoint(
         checkpoint,
         **{name: settings.get(name) for name in ("config_file", "vocab_file", "hidden_act")},

@@ -231,3 +231,12 @@ def test_cpu_seconds_of_a_server_include_its_further_processes(monkeypatch: pyte
         process.stdout.readline()
         assert 0.5 <= Target(0, "", "", process.pid).cpu_seconds() < 5
         process.communicate(b"\n")
+
+
+def test_one_text_at_a_time_in_each_way_of_the_project(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from benchmarking.programs.project import ProjectCalls
+
+    vectors = [way() for way in ProjectCalls(Path(), "A cat.").ways.values()]
+    for vector in vectors[1:]:
+        np.testing.assert_allclose(vector, vectors[0], rtol=0, atol=1e-5)

@@ -127,3 +127,5 @@ def test_errors_in_python(toy):
         verify("nowhere")
     with pytest.raises(ConfigError, match="unknown setting 'devise'"):
         verify_toy(toy, devise="cpu")
+    with pytest.raises(ConfigError, match=r"precisions are \['int8'\]; allowed: float32, bfloat16"):
+        verify(toy, precisions=["int8"])

@@ -92,7 +92,7 @@ class ProjectCalls:
             preparation.batch_params()
         )
         columns = next(iter(stream)).columns
-        batch = {name: columns[name] for name in extractor._inputs}
+        batch = {name: columns[name] for name in extractor._model.inputs}
         self.ways = {
             "a call": lambda: extractor([text])[0].features["text"][None],
             "encode": lambda: extractor.encode([text]),
