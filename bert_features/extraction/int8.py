@@ -120,7 +120,9 @@ def errors_by_layer(
     )
     batches = list(_batches(input_fn))
     encoder, weights = model.encoder, view_weights(preparation.checkpoint)
-    in_graph = tf.function(encoder, autograph=False, reduce_retracing=True)
+    # One trace for all shapes: each takes half a second.
+    signature = {name: tf.TensorSpec([None, None], tf.int32) for name in MODEL_INPUTS}
+    in_graph = tf.function(encoder, input_signature=[signature], autograph=False)
     with traced_for("cpu"):
         rough = [in_graph({n: tf.constant(v) for n, v in batch.items()}) for batch in batches]
     found: list[list[np.ndarray]] = [[] for _ in range(encoder.num_blocks)]
