@@ -193,16 +193,13 @@ def reshape_like(x: Tensor, like: Tensor) -> Tensor:
     return ops.reshape(x, ops.shape(like))
 
 
-@rounded_once(3)
 def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> Tensor:
     """Layer normalisation (Ba et al. 2016, arXiv:1607.06450) over the last axis.
 
     [N, H] or [B, S, H], the scale [H], the offset [H] if there is one -> the shape and dtype of x.
     It is computed in float32 for any dtype.
     """
-    # Without an offset the rewrite does not know the form, and oneDNN's batch norm itself writes
-    # outside its memory (TensorFlow 2.20).
-    if chosen_forms().on_cpu and not chosen_forms().few_tokens and beta is not None:
+    if beta is not None and _fuses_layer_norm(x):
         return _onednn_layer_norm(x, gamma, beta, epsilon)
     wide = ops.cast(x, "float32")
     mean = ops.mean(wide, axis=-1, keepdims=True)
@@ -219,11 +216,24 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) ->
     return ops.cast(normal if beta is None else normal + ops.cast(beta, "float32"), x.dtype)
 
 
+def _fuses_layer_norm(x: Tensor) -> bool:
+    """Whether `_onednn_layer_norm` becomes one kernel, given an offset.
+
+    Where it does not, oneDNN's own batch norm may run, which writes outside its memory when two
+    threads run it (TensorFlow 2.20). The rewrite knows no form with casts around it.
+    """
+    if not chosen_forms().on_cpu or chosen_forms().few_tokens or _needs_float32(x):
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly()
+
+
 def _onednn_layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     """Layer norm as a batch norm where every row is a channel; it becomes one kernel.
 
     It is the form of the Keras 2 layer, and the only one that the remapper of TensorFlow 2.20
-    knows. Where the rewrite is off, TensorFlow computes it as written, with the same results.
+    knows.
     """
     import tensorflow as tf
 

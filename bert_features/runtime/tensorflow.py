@@ -94,9 +94,10 @@ class TensorFlowRuntime(Runtime):
 
 def _forms_on_cpu(dtype: str) -> dict[str, Any]:
     """The forms of all large batches on this CPU, arguments of `traced_for`."""
-    # A TensorFlow built without oneDNN has no operation for fixed weights.
-    has_operation = dtype == "int8" or bfloat16_products() == "onednn"
-    fixed_weights = onednn.fixes_weights(dtype) and has_operation
+    fixed_weights = onednn.fixes_weights(dtype)
+    if fixed_weights and dtype != "int8":
+        # A TensorFlow built without oneDNN has no operation for fixed weights.
+        fixed_weights = bfloat16_products() == "onednn"
     return {"narrow": onednn.is_narrow(), "fixed_weights": fixed_weights}
 
 

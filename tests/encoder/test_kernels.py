@@ -65,25 +65,43 @@ def test_layer_norm(shape, device_kind, dtype, tolerance):
     np.testing.assert_allclose(got.numpy().astype(np.float64), expected, atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("rounded_once", [False, True])
-def test_a_layer_norm_without_an_offset_is_no_batch_norm(monkeypatch, rounded_once):
-    """The rewrite leaves one as it is, and oneDNN's own writes outside its memory.
+@pytest.mark.parametrize(
+    ("dtype", "products", "has_offset"),
+    [
+        ("float32", "onednn", False),
+        ("bfloat16", "onednn", False),
+        ("bfloat16", "plain", False),
+        ("bfloat16", "plain", True),
+        ("bfloat16", "refused", True),
+    ],
+)
+def test_a_layer_norm_that_no_rewrite_knows_is_no_batch_norm(
+    monkeypatch, dtype, products, has_offset
+):
+    """The rewrite would leave it as it is, and oneDNN's own writes outside its memory.
 
-    In bfloat16 a CPU without AVX-512 computes it in float32, and rounds once.
+    It knows none without an offset, and none between the casts of bfloat16 on a CPU that computes
+    in float32 and rounds once.
     """
-    monkeypatch.setattr(kernels, "_needs_float32", lambda x: rounded_once)
-    x, gamma = (np.random.default_rng(0).normal(size=size) for size in ((5, 8), 8))
+    monkeypatch.setattr(kernels, "bfloat16_products", lambda: products)
+    rng = np.random.default_rng(0)
+    x, gamma, beta = (
+        tf.cast(rng.normal(size=size), dtype) for size in ((5, 8), 8, 8 if has_offset else 0)
+    )
 
     @tf.function
     def norm(x):
         with forms.traced_for("cpu"):
-            return kernels.layer_norm(x, tf.constant(gamma, tf.float32), None, 1e-5)
+            return kernels.layer_norm(x, gamma, beta if has_offset else None, 1e-5)
 
-    traced = norm.get_concrete_function(tf.constant(x, tf.float32))
+    traced = norm.get_concrete_function(x)
     assert not [op.type for op in traced.graph.get_operations() if "BatchNorm" in op.type]
-    centred = x - x.mean(axis=-1, keepdims=True)
+    wide, gamma, beta = (array.numpy().astype(np.float64) for array in (x, gamma, beta))
+    centred = wide - wide.mean(axis=-1, keepdims=True)
     wanted = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * gamma
-    np.testing.assert_allclose(traced(tf.constant(x, tf.float32)), wanted, rtol=0, atol=1e-5)
+    wanted += beta if has_offset else 0
+    tolerance = {"rtol": 0, "atol": 1e-5} if dtype == "float32" else {"rtol": 2**-8, "atol": 0}
+    np.testing.assert_allclose(traced(x).numpy().astype(np.float64), wanted, **tolerance)
 
 
 @pytest.mark.parametrize("on_cpu", [False, True])
