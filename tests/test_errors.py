@@ -171,27 +171,27 @@ def installed(monkeypatch):
 @pytest.mark.parametrize(
     ("record", "arguments"),
     [
-        ({"url": "file:///src/my%20bert", "dir_info": {}}, ["/src/my bert[hub]"]),
+        ({"url": "file:///src/my%20bert", "dir_info": {}}, ["/src/my bert[serve]"]),
         (
             {"url": "file:///src/bert", "dir_info": {"editable": True}},
-            ["--editable", "/src/bert[hub]"],
+            ["--editable", "/src/bert[serve]"],
         ),
         (
             {"url": "file:///w/bert_features-0.1.0-py3-none-any.whl", "archive_info": {}},
-            ["bert_features[hub] @ file:///w/bert_features-0.1.0-py3-none-any.whl"],
+            ["bert_features[serve] @ file:///w/bert_features-0.1.0-py3-none-any.whl"],
         ),
         (
             {
                 "url": "https://example.org/bert.git",
                 "vcs_info": {"vcs": "git", "commit_id": "abc"},
             },
-            ["bert_features[hub] @ git+https://example.org/bert.git@abc"],
+            ["bert_features[serve] @ git+https://example.org/bert.git@abc"],
         ),
     ],
 )
 def test_an_extra_comes_from_where_the_package_came_from(installed, record, arguments):
     installed(record)
-    message = str(MissingExtraError("x", "hub"))
+    message = str(MissingExtraError("x", "serve"))
     start = "x is not installed. Install it with: pip install "
     assert message.startswith(start)
     assert shlex.split(message.removeprefix(start)) == arguments
@@ -199,9 +199,9 @@ def test_an_extra_comes_from_where_the_package_came_from(installed, record, argu
 
 def test_without_a_record_it_is_a_checkout_or_came_from_an_index(installed, monkeypatch):
     installed(None)
-    assert str(MissingExtraError("x", "hub")).endswith(shlex.quote(f"{ROOT}[hub]"))
+    assert str(MissingExtraError("x", "serve")).endswith(shlex.quote(f"{ROOT}[serve]"))
     monkeypatch.setattr(Path, "is_file", lambda path: False)
-    assert str(MissingExtraError("x", "hub")).endswith("pip install 'bert_features[hub]'")
+    assert str(MissingExtraError("x", "serve")).endswith("pip install 'bert_features[serve]'")
 
 
 def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):
@@ -209,7 +209,7 @@ def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    assert str(MissingExtraError("x", "hub")).endswith(shlex.quote(f"{ROOT}[hub]"))
+    assert str(MissingExtraError("x", "serve")).endswith(shlex.quote(f"{ROOT}[serve]"))
 
 
 def test_another_package_is_named_as_it_is():

@@ -15,7 +15,7 @@ from bert_features.checkpoints.locate import BESIDE_WEIGHTS, meant
 from bert_features.checkpoints.modules import MAIN_CONFIG, MODULES
 from bert_features.checkpoints.sparse_modules import ROUTER_CONFIG, TABLE_WEIGHTS
 from bert_features.checkpoints.weight_readers import is_weights_file
-from bert_features.errors import CheckpointError, MissingExtraError
+from bert_features.errors import CheckpointError
 
 logger = logging.getLogger("bert_features")
 
@@ -91,18 +91,11 @@ def fetch(name: str) -> Path:
 
     Raises:
       CheckpointError: the model cannot be downloaded, or holds no weights that are read.
-      MissingExtraError: huggingface_hub is not installed.
     """
+    import huggingface_hub
+
     model = parse(name)
     assert model is not None  # else it is a name of another source
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        package = "huggingface_hub"
-        if not model.marked:
-            package = f"there is no path {model.id!r}{_hint(model)}, and to look for it on the "
-            package += "Hub: huggingface_hub"
-        raise MissingExtraError(package, "hub") from error
     revision = model.revision
     folder = _download(model, revision, FILES)
     if not _holds(folder, "*.safetensors") and revision is None:

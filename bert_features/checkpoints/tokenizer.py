@@ -98,7 +98,6 @@ def resolve_vocabulary(
       CheckpointError: there is no vocabulary, it does not fit the checkpoint, or `do_lower_case`
         contradicts it.
       ConfigError: `do_lower_case` is None and the checkpoint does not record its casing.
-      MissingExtraError: see `read_tokenizer`.
     """
     _, file = checked_vocabulary(checkpoint)
     if do_lower_case is None:

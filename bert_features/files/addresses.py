@@ -12,7 +12,7 @@ from bert_features.errors import BertFeaturesError, ConfigError, MissingExtraErr
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _LOCAL = re.compile(r"^(file|local)://")
 # Schemes whose driver an extra of this package brings.
-_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3", "hf": "hub"}
+_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 # Packages that fsspec's own drivers need.
 _NEEDS = {"http": "aiohttp", "https": "aiohttp", "sftp": "paramiko", "ssh": "paramiko"}
 

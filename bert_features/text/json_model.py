@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_features.errors import CheckpointError, MissingExtraError
+from bert_features.errors import CheckpointError
 from bert_features.text.frame import Frame
 from bert_features.text.tokenizer_json import as_list, as_object, has_bert_normalizer
 from bert_features.text.tokenizer_settings import OWN
@@ -58,11 +58,9 @@ class JsonModel(NamedTuple):
 
 @contextlib.contextmanager
 def library_errors(source: Path) -> Iterator[None]:
-    """Turns a failure of the `tokenizers` library into a CheckpointError or MissingExtraError."""
+    """Turns a failure of the `tokenizers` library into a CheckpointError."""
     try:
         yield
-    except ImportError as error:
-        raise MissingExtraError(f"tokenizers, which {source.name} needs,", "tokenizers") from error
     except (CheckpointError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # it has no class of its own, and a panic is no Exception
@@ -77,7 +75,6 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
 
     Raises:
       CheckpointError: the library refuses it, or it does not put `[CLS] a [SEP]` around a text.
-      MissingExtraError: `tokenizers` is not installed.
     """
     _check_bounds(values, source)
     added, model = values["added_tokens"], as_object(values.get("model"))

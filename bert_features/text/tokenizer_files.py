@@ -97,7 +97,6 @@ def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
     Raises:
       CheckpointError: it cannot be read, a setting cannot be followed, or it is of a kind or a
         family that is not supported.
-      MissingExtraError: the `tokenizers` library has to run it, and is not installed.
     """
     path = _used(path)
     read: Callable[[Path, str], TokenizerFile] = _read_json

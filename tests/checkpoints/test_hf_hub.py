@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from huggingface_hub.utils import filter_repo_objects
 from bert_features.checkpoints import download, hf_hub
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.errors import CheckpointError, MissingExtraError
+from bert_features.errors import CheckpointError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.torch_file import zip_of
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -263,22 +262,6 @@ def test_names_that_name_no_model(name):
 def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match="there is no checkpoint "):
-        find_checkpoint(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("hf:org/name", r"^huggingface_hub is not installed. .*\[hub\]"),
-        (
-            "org/name",
-            "^there is no path 'org/name', and to look for it on the Hub: huggingface_hub",
-        ),
-    ],
-)
-def test_without_the_package(monkeypatch, name, message):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtraError, match=message):
         find_checkpoint(name)
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import struct
-import sys
 
 import numpy as np
 import pytest
@@ -18,9 +17,8 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer, tokenizer_of
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
+from bert_features.errors import CheckpointError, ConfigError
 from bert_features.export.checks import Wanted, check_source
-from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.extraction.description import describe_output
 from bert_features.layers.features import BertFeatures
 from bert_features.layers.text_input import BertTextInput
@@ -297,17 +295,6 @@ def test_a_table_of_another_size_is_refused(folders, family_files, tmp_path):
     found = find_checkpoint(folders["albert"], vocab_file=vocab)
     with pytest.raises(CheckpointError, match=r"has 1002 pieces, .* has 1000 rows; pass the sent"):
         make_tokenizer(found)
-
-
-def test_the_missing_package_is_named_before_tensorflow_is_used(folders, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    found = find_checkpoint(folders["roberta"])
-    settings = {"checkpoint": folders["roberta"], "layers": -1}
-    with pytest.raises(
-        MissingExtraError, match=r"tokenizer.json needs, .* pip install .*\[tokenizers\]"
-    ):
-        check_input_and_checkpoint(ExtractConfig.of(settings))
-    assert found.do_lower_case is False
 
 
 def test_what_runs_write_names_the_version_of_tokenizers(folders):

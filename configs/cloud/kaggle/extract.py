@@ -27,7 +27,7 @@ def install(code: Path, scratch: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", programs.parent], check=True)
     (wheel,) = code.glob("bert_features-*.whl")
     pip = [programs / "pip", "install", "--quiet", "--constraint", code / "constraints.txt"]
-    subprocess.run([*pip, f"{wheel}[demo,hub,jax]", "jax[tpu]", "kaggle==2.2.4", "six"], check=True)
+    subprocess.run([*pip, f"{wheel}[demo,jax]", "jax[tpu]", "kaggle==2.2.4", "six"], check=True)
     return programs
 
 
