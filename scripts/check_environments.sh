@@ -17,18 +17,6 @@ all_extras=demo,jax,gcs,s3,faiss,metrics,pandas,plot,ray,serve
 tools=(httpx2 hypothesis matplotlib pytest pytest-timeout)
 tests=(tests/runtime tests/encoder tests/layers tests/cli/test_extract.py tests/formats/test_formats.py)
 
-python_for() { # VERSION
-  local candidate
-  for candidate in "python$1" ~/.pyenv/versions/"$1".*/bin/python; do
-    if [ "$(version_of "$candidate" 2>/dev/null)" = "$1" ]; then
-      echo "$candidate"
-      return
-    fi
-  done
-  echo "no Python $1 is on PATH or under ~/.pyenv" >&2
-  return 1
-}
-
 check() { # NAME: makes its environment, and prints its line
   local file="tests/environments/$1.txt" environment="$root/.venv-environment-$1" extras=demo,jax
   local python plain= more=()

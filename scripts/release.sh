@@ -4,10 +4,14 @@
 #
 #   bash scripts/release.sh [FOLDER]   into FOLDER, by default dist/
 #
+# REPOSITORY is the address that the project's links begin with, such as https://github.com/OWNER/NAME; if
+# `git remote` names a repository on GitHub, it is the default. PyPI shows README.md, whose links get that
+# address.
+#
 # The checks: no uncommitted changes; CHANGELOG.md has a section of this version; a tag of the commit has
 # this version too; README.md has the badge that opens the notebook in Colab, if the repository is on
 # GitHub; the wheel is built from the source distribution; both hold every file; PyPI can show the
-# description; the wheel is installed into an environment of its own, where it extracts features; the
+# description; a second build gives the same bytes; the wheel is installed into an environment of its own, where it extracts features; the
 # programs that read configs/cloud/, .github/workflows/ and CITATION.cff accept those files. The wheel's
 # environment borrows the dependencies of the one that builds: .venv, or the environment of the
 # interpreter in PYTHON.
@@ -38,15 +42,38 @@ if [[ $origin =~ github\.com[:/]([^/]+/[^/]+)$ ]]; then
   notebook=https://colab.research.google.com/github/${BASH_REMATCH[1]%.git}/blob/main/scripts/colab_tpu.ipynb
   badge="[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]($notebook)"
   grep -qF "$badge" README.md || fail "README.md lacks the badge of this repository; add the line: $badge"
+  REPOSITORY=${REPOSITORY:-https://github.com/${BASH_REMATCH[1]%.git}}
 fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+umask 022
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
 mkdir "$work/tree"
 git archive HEAD | tar -x -C "$work/tree"
-echo "Building bert_features $version from $(git rev-parse --short HEAD)"
-"$python" -m build --outdir "$work/dist" "$work/tree" >"$work/log" 2>&1 ||
-  { tail -n 20 "$work/log" >&2 && fail "the build failed; its last lines are above"; }
+if [ -n "${REPOSITORY:-}" ]; then
+  "$python" "$root/scripts/add_links.py" "${REPOSITORY%/}" "v$version" "$work/tree"
+else
+  echo "REPOSITORY is not set, so PyPI will show no links of the project; see the head of this script"
+fi
+
+logged() { # A COMMAND, whose output is shown if it fails
+  "$@" >"$work/log" 2>&1 || { tail -n 20 "$work/log" >&2 && fail "the build failed; its last lines are above"; }
+}
+build() { # FOLDER: the source distribution, packed again with the time of the commit, and the wheel made of it
+  logged "$python" -m build --sdist --outdir "$work/raw" "$work/tree"
+  mkdir "$1" "$work/source"
+  tar -x -C "$work/source" -f "$work/raw/bert_features-$version.tar.gz"
+  tar -c -C "$work/source" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+    --mode=u=rwX,go=rX "bert_features-$version" | gzip -n9 >"$1/bert_features-$version.tar.gz"
+  logged "$python" -m build --wheel --outdir "$1" "$work/source/bert_features-$version"
+  rm -r "$work/raw" "$work/source"
+}
+echo "Building bert_features $version from $(git rev-parse --short HEAD), twice"
+build "$work/dist"
+build "$work/again"
+diff -r "$work/dist" "$work/again" >&2 || fail "a second build gave other bytes; see above"
 "$python" -m twine check --strict "$work"/dist/* >"$work/log" 2>&1 ||
   { cat "$work/log" >&2 && fail "PyPI would not take these files; see above"; }
 

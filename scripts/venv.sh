@@ -6,6 +6,7 @@
 #   install_into_venv EXTRAS …    installs bert_features, as in `install_into_venv demo,test`; what
 #                                 follows goes to pip
 #   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
+#   python_for VERSION            prints an interpreter of that version, from PATH or pyenv
 #   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
 #   install_peer NAME             makes .venv-benchmark-NAME for a peer that does not fit in there
 
@@ -23,6 +24,18 @@ find_python() {
     fi
   done
   echo "no Python 3.11 or later: ${candidates[*]}; install one, or set PYTHON to its path" >&2
+  return 1
+}
+
+python_for() { # VERSION
+  local candidate
+  for candidate in "python$1" ~/.pyenv/versions/"$1".*/bin/python; do
+    if [ "$(version_of "$candidate" 2>/dev/null)" = "$1" ]; then
+      echo "$candidate"
+      return
+    fi
+  done
+  echo "no Python $1 is on PATH or under ~/.pyenv" >&2
   return 1
 }
 

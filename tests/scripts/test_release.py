@@ -73,6 +73,26 @@ def test_a_repository_on_github_needs_the_badge_of_its_notebook(
     )
 
 
+def test_links_of_a_release_are_addresses_and_the_checkout_keeps_its_own(tmp_path: Path) -> None:
+    for name in ("README.md", "setup.cfg"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    script = ROOT / "scripts" / "add_links.py"
+    subprocess.run(
+        [sys.executable, script, "https://example.org/a/b", "v1", tmp_path], check=True, cwd="/"
+    )
+    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "](docs/" not in readme
+    paths = re.findall(r"\]\(https://example.org/a/b/(?:blob|raw)/v1/([^)#]+)", readme)
+    assert len(paths) > 10
+    assert all((ROOT / path).exists() for path in paths)
+    assert "](https://example.org/a/b/raw/v1/docs/images/word.svg)" in readme
+    setup = configparser.ConfigParser()
+    setup.read(tmp_path / "setup.cfg", encoding="utf-8")
+    urls = dict(line.split(" = ") for line in setup["metadata"]["project_urls"].split("\n") if line)
+    assert urls["Changelog"] == "https://example.org/a/b/blob/v1/CHANGELOG.md"
+    assert setup["metadata"]["name"] == "bert_features"
+
+
 def version() -> str:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
