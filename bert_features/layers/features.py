@@ -47,6 +47,9 @@ from bert_features.text.tokenizer_files import read_tokenizer
 
 logger = logging.getLogger("bert_features")
 
+# Settings of an output that a layer takes itself; `layers`, `name` and `dtype` are the layer's own.
+_SINGLE_OUTPUT = OutputConfig.model_fields.keys() - {"layers", "name", "dtype"}
+
 
 @keras.saving.register_keras_serializable(package="bert_features")
 class BertFeatures(keras.layers.Layer):
@@ -65,7 +68,8 @@ class BertFeatures(keras.layers.Layer):
       dtype: a Keras dtype policy, such as `mixed_bfloat16`. It does not change the dtype of the
         outputs, which each output sets; float32 by default.
       name: the layer's name.
-      **kwargs: further arguments of a Keras layer.
+      **kwargs: instead of `outputs`, settings of a single one, such as `level` and `pooling`; also
+        further arguments of a Keras layer.
 
     Attributes:
       bert_config: the architecture.
@@ -94,12 +98,13 @@ class BertFeatures(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         check_process()
+        wanted = _wanted_outputs(outputs, kwargs)
         super().__init__(dtype=dtype, name=name, **kwargs)
         if not isinstance(config, BertConfig):
             values = dict(config)
             config = BertConfig.from_dict(values, family=config_family(values))
         self.bert_config = config
-        self._outputs = parse_outputs(outputs)
+        self._outputs = wanted
         check_kinds(self._outputs, "a Keras layer")
         self._layers_setting = parse_layers(layers)
         self._auto = AutoPooling(**auto) if isinstance(auto, Mapping) else auto
@@ -158,7 +163,8 @@ class BertFeatures(keras.layers.Layer):
           config_file: the config, if it is not beside the weights.
           vocab_file: the vocabulary, if it is not beside the weights.
           hidden_act: the form of GELU; by default the form of the checkpoint's family.
-          **settings: further arguments of the class: layers, trainable, use_dropout, dtype, name.
+          **settings: further arguments of the class: layers, level, trainable, use_dropout, dtype,
+            name, ….
 
         Raises:
           CheckpointError: the checkpoint is not usable, or lacks the pooler that an output needs.
@@ -172,7 +178,7 @@ class BertFeatures(keras.layers.Layer):
             settings.setdefault("special_ids", vocabulary.frame.special_ids)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
-        wanted = parse_outputs(outputs)
+        wanted = _wanted_outputs(outputs, settings)
         _warn_of_text_changes(found, wanted)
         # A saved model needs no checkpoint to know it.
         if uses_auto_pooling(wanted):
@@ -320,6 +326,16 @@ class BertFeatures(keras.layers.Layer):
             if self._initializer is not None
             else None,
         }
+
+
+def _wanted_outputs(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
+    """The outputs, or the single one whose settings are among these, from which they are taken."""
+    single = {name: settings.pop(name) for name in _SINGLE_OUTPUT & settings.keys()}
+    if single and outputs is not None:
+        raise ConfigError(
+            f"{', '.join(sorted(single))} and outputs are both set; set it in each output instead"
+        )
+    return parse_outputs([single] if single else outputs)
 
 
 def _warn_of_text_changes(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> None:

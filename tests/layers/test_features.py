@@ -220,9 +220,20 @@ def test_the_config_is_complete(toy, batch):
         np.testing.assert_array_equal(copy(batch)[name], value)
 
 
+def test_the_settings_of_a_single_output_may_be_arguments(toy, batch, states):
+    layer = BertFeatures.from_checkpoint(toy, level="sequence", pooling="max", layers=-2)
+    real = batch["input_mask"][..., None] == 1
+    wanted = np.where(real, states[-2], -np.inf).max(axis=1)
+    for each in (layer, BertFeatures.from_config(layer.get_config())):
+        each.set_weights(layer.get_weights())
+        np.testing.assert_allclose(each(batch)["features"], wanted, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"level": "sequence", "outputs": [LAST]}, "level and outputs are both set; set it in"),
+        ({"level": "text"}, "level is 'text'; allowed: 'token', 'word', 'span' or 'sequence'"),
         ({"layers": [3]}, r"layer 3 is outside \[-3, 2\]: this checkpoint has 3 layers"),
         ({"layers": 1.5}, "layers is .*; allowed: a list of integers"),
         ({"layers": None}, "layers is .*; allowed: a list of integers"),
