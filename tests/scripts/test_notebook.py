@@ -111,7 +111,6 @@ def test_it_runs_from_top_to_bottom_in_jupyter(minilm_dir, tmp_path, monkeypatch
     """On the Python of the tests, with the first texts of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # everything is here
-    monkeypatch.setenv("PYTHONPATH", str(SCRIPTS.parent))
     write_texts("mine.txt")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     (settings,) = (cell for cell in notebook.cells if cell.id == "settings")

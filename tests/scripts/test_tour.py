@@ -60,7 +60,7 @@ def made_up(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("minilm_dir")
 def test_every_step_works(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
-    process = start(TOUR, folder, PYTHON=sys.executable, PYTHONPATH=str(ROOT))
+    process = start(TOUR, folder, PYTHON=sys.executable)
     printed, errors = finish(process)
     assert process.returncode == 0, errors
     assert ElementTree.parse(folder / "word.svg").getroot().tag.endswith("svg")
