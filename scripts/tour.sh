@@ -52,7 +52,7 @@ title "A text file becomes a figure: how alike the vectors of the word bank are,
 step "printf '%s\n' 'The bank of the river was muddy.' 'They sat on the bank of the lake.' 'The bank raised its rates.' 'She has money in the bank.' >texts.txt"
 step "bert-features plot word bank texts.txt --output word.svg"
 
-title "A folder of shards: 600 lines of this documentation. The run is killed after two shards"
+title "A folder of shards: 600 lines of this documentation. The run is killed when it has written two"
 step "awk '/^[A-Za-z|]/ && length > 60 && n++ < 600' $(printf %q "$root")/docs/*.md >lines.txt"
 step "bert-features extract lines.txt --output shards/ --level sequence --pooling auto --shard-examples 20 &"
 step "until [ -e shards/part-00001-* ]; do kill -0 \$! && sleep 0.1 || break; done; kill -KILL \$!"

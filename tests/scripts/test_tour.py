@@ -65,7 +65,7 @@ def test_every_step_works(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert ElementTree.parse(folder / "word.svg").getroot().tag.endswith("svg")
     kept = int(re.search(r"^(\d+) of 30 shards are finished$", errors, re.MULTILINE)[1])
-    assert 2 <= kept < 30
+    assert 1 <= kept < 30  # it may be killed before it notes its second file
     assert f"examples   600, {20 * kept} before this run\n" in printed
     assert len(read_features(folder / "shards", verify=True)) == 600
     assert re.search(r"^ +3 +0\.\d+ ", printed, re.MULTILINE)  # the third neighbor
