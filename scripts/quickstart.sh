@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# From a fresh clone to real features: installs into .venv, extracts features with the embedded model
-# (all-MiniLM-L6-v2, not Google's BERT) and shows them. Safe to run again.
+# From a fresh clone to real features: installs into .venv, with what `plot` and `serve` need, extracts features
+# with the embedded model (all-MiniLM-L6-v2, not Google's BERT) and shows them. Safe to run again.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
-install_into_venv demo
+install_into_venv demo,plot,serve
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -39,4 +39,5 @@ cat <<TEXT
 
 Your own file:  .venv/bin/bert-features extract FILE --output features.parquet
 Settings:       .venv/bin/bert-features extract --help
+The other commands, in under two minutes:  bash scripts/tour.sh
 TEXT

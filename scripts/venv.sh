@@ -90,7 +90,7 @@ install_into_venv() {
     echo ".venv has Python $present, and PYTHON is $chosen; delete .venv first, or unset PYTHON" >&2
     return 1
   fi
-  echo "Installing bert_features[$1] into .venv (the first time: minutes, and 2.5 GB of disk)"
+  echo "Installing bert_features[$1] into .venv (the first time: minutes, and 3 GB of disk or more)"
   pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" \
     --editable "${root}[$1]" "${@:2}"
 }

@@ -1,6 +1,9 @@
-"""scripts/colab_tpu.ipynb: its cells run in this process, one after the other, with `minilm`."""
+"""scripts/colab_tpu.ipynb: its cells run in this process and in Jupyter, with `minilm`.
 
-import json
+After a change of its code, `python scripts/run_notebook.py` renews the outputs that it stores.
+"""
+
+import platform
 import re
 import runpy
 import subprocess
@@ -9,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
 import typer.main
 
@@ -18,12 +22,17 @@ from tests.cli.command_line import run
 from tests.cli.forks import fork
 from tests.corpus.runs import shards_in, shards_of, wait_until
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "scripts" / "colab_tpu.ipynb"
-STORED = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-CELLS = {c["id"]: "".join(c["source"]) for c in STORED["cells"] if c["cell_type"] == "code"}
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+NOTEBOOK = SCRIPTS / "colab_tpu.ipynb"
+STORED = nbformat.read(NOTEBOOK, as_version=4)
+CELLS = {cell.id: cell.source for cell in STORED.cells if cell.cell_type == "code"}
+OUTPUTS = {cell.id: cell.outputs for cell in STORED.cells if cell.cell_type == "code"}
+RUN_NOTEBOOK = runpy.run_path(str(SCRIPTS / "run_notebook.py"))
+BEFORE_RUN = ("package", "commands")
 BEFORE_EXTRACT = ("doctor", "verify", "folder", "texts")
 COMPARED = ("padded to 128", "as extract does", "ratio", "largest difference")
 LINES = 24
+OF_NO_OUTPUT = ["settings", "install", "doctor", "texts"]  # doctor and pip describe the machine
 
 
 def session(**settings: object) -> dict[str, object]:
@@ -72,13 +81,71 @@ def without_module(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return arguments[2:]
 
 
-def test_it_is_stored_clean():
-    assert STORED["metadata"]["accelerator"] == "TPU"
-    for cell in STORED["cells"]:
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
+def test_its_form_has_the_settings():
+    assert STORED.metadata["accelerator"] == "TPU"
     forms = [line.split()[0] for line in CELLS["settings"].splitlines() if "# @param" in line]
     assert forms == ["SOURCE", "CHECKPOINT", "TEXTS", "OUTPUT", "TEXTS_PER_FILE"]
+
+
+def test_it_stores_the_outputs_of_its_code():
+    code = RUN_NOTEBOOK["hash_code"](STORED.cells)
+    assert STORED.metadata["outputs_of"] == code, "run: python scripts/run_notebook.py"
+    assert [name for name in CELLS if not OUTPUTS[name]] == OF_NO_OUTPUT
+    assert holds_figure(OUTPUTS["plot"])
+    assert NOTEBOOK.stat().st_size < 500_000
+
+
+def test_its_outputs_say_nothing_of_the_machine_that_made_them():
+    cells = [cell for cell in STORED.cells if cell.cell_type == "code"]
+    assert not any(cell.execution_count or "execution" in cell.metadata for cell in cells)
+    outputs = [output for name in OUTPUTS for output in OUTPUTS[name]]
+    texts = [output.get("text", "") for output in outputs]
+    assert {output.output_type for output in outputs} == {"stream", "display_data"}
+    absolute_path = r"(?<![\w.)\]])/\w"
+    time = r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d"
+    assert re.findall(rf"{absolute_path}|{time}", "\n".join(texts)) == []
+
+
+@pytest.mark.slow
+def test_it_runs_from_top_to_bottom_in_jupyter(minilm_dir, tmp_path, monkeypatch):
+    """On the Python of the tests, with the first texts of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # everything is here
+    write_texts("mine.txt")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    (settings,) = (cell for cell in notebook.cells if cell.id == "settings")
+    settings.source += f'\nTEXTS, TEXTS_PER_FILE = "mine.txt", {LINES // 3}'
+    RUN_NOTEBOOK["execute"](notebook, tmp_path)
+    assert notebook.metadata["language_info"]["version"] == platform.python_version()
+    outputs = {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
+    assert "ERROR" not in outputs["install"][0].text
+    assert holds_figure(outputs["plot"])
+    assert len(read_features(tmp_path / "features")) == LINES
+
+
+def test_paths_of_a_run_are_stored_without_their_folder(tmp_path):
+    cells = [nbformat.v4.new_code_cell("run()", id=name) for name in ("extract", "doctor")]
+    stored = nbformat.v4.new_notebook(cells=cells)
+    ran = nbformat.from_dict(stored)
+    for cell in ran.cells:
+        cell.outputs = [nbformat.v4.new_output("stream", text=f"output {tmp_path}/features\n")]
+    RUN_NOTEBOOK["store_outputs"](ran, stored, tmp_path)
+    assert [[output.text for output in cell.outputs] for cell in stored.cells] == [
+        ["output features\n"],
+        [],  # it describes the machine
+    ]
+
+
+def write_texts(name: str) -> None:
+    """The first of the notebook's own texts."""
+    default = session()
+    execute(default, "package", "texts")
+    with Path(default["TEXTS"]).open() as texts, Path(name).open("w") as mine:
+        mine.writelines(next(texts) for _ in range(LINES))
+
+
+def holds_figure(outputs) -> bool:
+    return any("image/png" in output.get("data", {}) for output in outputs)
 
 
 @pytest.mark.slow
@@ -86,14 +153,11 @@ def test_a_new_session_resumes_what_a_killed_one_began(minilm_dir, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     figures = []
     monkeypatch.setattr(plt, "show", lambda: figures.append(plt.gcf()))
-    default = session()
-    execute(default, "install", "texts")
-    with Path(default["TEXTS"]).open() as texts, Path("mine.txt").open("w") as mine:
-        mine.writelines(next(texts) for _ in range(LINES))
+    write_texts("mine.txt")
     settings = {"TEXTS": "mine.txt", "TEXTS_PER_FILE": 1}
 
     first = session(**settings)
-    execute(first, "install")
+    execute(first, *BEFORE_RUN)
     with pytest.raises(subprocess.CalledProcessError):
         first["run"](sys.executable, "-c", "raise SystemExit('no')")
     first["run"] = run_here
@@ -103,13 +167,14 @@ def test_a_new_session_resumes_what_a_killed_one_began(minilm_dir, tmp_path, mon
     kept, finished = shards_of(tmp_path / "features"), shards_in(tmp_path / "features")
     assert 2 <= finished <= len(kept) < LINES  # it may end before it notes its last file
     printed = capsys.readouterr().out
-    assert "the numbers and the speed of a TPU are not checked\nbert_features is inst" in printed
+    assert "bert_features is installed\na " in printed
+    assert "the numbers and the speed of a TPU are not checked" in printed
     assert "\nno\nthis is not Colab: Drive is not checked" in printed
 
     second = session(**settings)
-    execute(second, "install")
+    execute(second, *BEFORE_RUN)
     second["run"] = run_here
-    execute(second, *[name for name in CELLS if name not in ("settings", "install")])
+    execute(second, *[name for name in CELLS if name not in ("settings", "install", *BEFORE_RUN)])
     printed = capsys.readouterr().out
     assert re.search(rf"examples +{LINES}, {finished} before this run\n", printed)
     assert kept.items() < shards_of(tmp_path / "features").items()
@@ -147,28 +212,25 @@ def test_on_colab_it_asks_for_drive_or_for_a_bucket(output, folder, asked, monke
 
 
 @pytest.mark.parametrize(
-    ("source", "requirement"),
+    ("source", "package"),
     [
-        ("mine.whl", "mine.whl[demo,jax,gcs]"),
-        ("git+https://here", "bert_features[demo,jax,gcs] @ git+https://here"),
-        ("", "bert_features-0.1.0.whl[demo,jax,gcs]"),  # a wheel that was uploaded
+        ("mine.whl", "mine.whl[demo,gcs]"),
+        ("git+https://here", "bert_features[demo,gcs] @ git+https://here"),
+        ("", "bert_features-0.1.0.whl[demo,gcs]"),  # a wheel that was uploaded
     ],
 )
-def test_it_installs_what_this_runtime_lacks(source, requirement, tmp_path, monkeypatch, capsys):
+def test_one_line_installs_what_this_runtime_lacks(source, package, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("bert_features-0.1.0.whl").touch()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr(sys, "executable", "echo")
-    execute(session(SOURCE=source, OUTPUT="gs://bucket/mine"), "install")
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        f"installing {source or 'bert_features-0.1.0.whl'}",
-        f"-m pip install --quiet {requirement} matplotlib",
-    ]
+    variables = session(SOURCE=source, OUTPUT="gs://bucket/mine")
+    execute(variables, "package")
+    assert variables["PACKAGE"] == package
+    assert CELLS["install"] == '%pip install --quiet "{PACKAGE}" matplotlib'
 
 
 def test_without_the_package_it_says_what_to_fill_in(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="SOURCE is empty"):
-        execute({}, "settings", "install")
+        execute({}, "settings", "package")

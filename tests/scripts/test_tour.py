@@ -1,0 +1,126 @@
+"""scripts/tour.sh: it runs as a whole; and what it says and stops when a step fails."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bert_features import read_features
+
+ROOT = Path(__file__).resolve().parents[2]
+TOUR = ROOT / "scripts" / "tour.sh"
+
+# Shards of a run that never ends, then of one that is finished, and a service that waits.
+PROGRAM = """#!/bin/sh
+case $1 in
+serve) exec sleep 600 ;;
+extract) [ -e shards ] || { mkdir shards; touch shards/part-00001-of-2; exec sleep 600; } ;;
+esac
+"""
+
+
+def start(script: Path, *arguments: Path, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["bash", script, *arguments],
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it printed. Nothing of its session may still run."""
+    output = process.communicate(timeout=500)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return output
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> Path:
+    """The folder of an interpreter beside a made-up `bert-features`; `curl` is to be added."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+    for name, source in (("python", python), ("bert-features", PROGRAM)):
+        (programs / name).write_text(source)
+        (programs / name).chmod(0o755)
+    return programs
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("minilm_dir")
+def test_every_step_works(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    process = start(TOUR, folder, PYTHON=sys.executable)
+    printed, errors = finish(process)
+    assert process.returncode == 0, errors
+    assert ElementTree.parse(folder / "word.svg").getroot().tag.endswith("svg")
+    kept = int(re.search(r"^(\d+) of 30 shards are finished$", errors, re.MULTILINE)[1])
+    assert 1 <= kept < 30  # it may be killed before it notes its second file
+    assert f"examples   600, {20 * kept} before this run\n" in printed
+    assert len(read_features(folder / "shards", verify=True)) == 600
+    assert re.search(r"^ +3 +0\.\d+ ", printed, re.MULTILINE)  # the third neighbor
+    assert (folder / "answer.json").read_text().startswith('{"object":"list"')
+    (row,) = re.findall(r"^\[\[(.*)\]$", printed, re.MULTILINE)
+    itself, alike, other = map(float, row.split())
+    assert itself == pytest.approx(1, abs=0.01)
+    assert itself > alike > other
+    assert printed.endswith(f" seconds. The files are in {folder}\n")
+
+
+@pytest.mark.parametrize(
+    ("curl", "status", "error"),
+    [
+        ("exit 7", 1, "tour.sh: this command failed: curl -sf "),
+        ("kill -INT 0; exec sleep 600", 130, ""),  # Ctrl-C, which goes to all processes
+    ],
+)
+def test_a_failed_step_ends_it_and_the_service(
+    made_up: Path, tmp_path: Path, curl: str, status: int, error: str
+) -> None:
+    (made_up / "curl").write_text(f"#!/bin/sh\n{curl}\n")
+    (made_up / "curl").chmod(0o755)
+    process = start(TOUR, tmp_path / "files", PYTHON=str(made_up / "python"))
+    printed, errors = finish(process)
+    assert (process.returncode, errors[: len(error)]) == (status, error)
+    assert len(errors.splitlines()) == bool(error)
+    assert re.search(r"\nbert-features serve --port \d+ &\ncurl [^\n]+\n\Z", printed)
+
+
+def test_a_run_that_ends_before_it_is_killed_is_an_error(made_up: Path, tmp_path: Path) -> None:
+    (made_up / "bert-features").write_text("#!/bin/sh\n")
+    process = start(TOUR, tmp_path / "files", PYTHON=str(made_up / "python"))
+    errors = finish(process)[1]
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("tour.sh: this command failed: until [ -e shards/")
+
+
+def test_it_says_what_is_missing(made_up: Path, tmp_path: Path) -> None:
+    script = tmp_path / "checkout" / "scripts" / "tour.sh"
+    script.parent.mkdir(parents=True)
+    shutil.copy(TOUR, script)
+    root = script.parents[1]
+    assert finish(start(script, PYTHON="")) == (
+        "",
+        f"tour.sh: {root}/.venv/bin/python is not there; run: bash {root}/scripts/quickstart.sh\n",
+    )
+    python = made_up / "python"
+    assert finish(start(script, made_up, PYTHON=str(python))) == (
+        "",
+        f"tour.sh: {made_up} is not empty; name a new folder\n",
+    )
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without packages
+    assert finish(start(script, PYTHON=str(python), PYTHONPATH="")) == (
+        "",
+        f"tour.sh: {python} lacks packages; "
+        f"run: {python} -m pip install '{root}[demo,plot,serve]'\n",
+    )
