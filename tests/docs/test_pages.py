@@ -12,8 +12,9 @@ from bert_features.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# `test_migrating` and `test_recipes` run the Python of these, tests/serving the client's.
-TESTED_ELSEWHERE = {"serving.md", "migrating.md", "recipes.md"}
+# `test_integrations`, `test_migrating` and `test_recipes` run the Python of these, tests/serving
+# the block of the client.
+TESTED_ELSEWHERE = {"integrations.md", "migrating.md", "recipes.md", "serving.md"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

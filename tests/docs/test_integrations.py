@@ -1,0 +1,67 @@
+"""docs/integrations.md: its blocks whose libraries the tests have run, and the check knows all.
+
+`scripts/check_integrations.sh` runs every block, in an environment with all libraries.
+"""
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECK = runpy.run_path(str(ROOT / "scripts" / "check_integrations.py"))
+PAGE = CHECK["PAGE"].read_text(encoding="utf-8")
+SECTIONS = CHECK["read_sections"]()
+HERE = ["scikit-learn", "tf.data", "DuckDB"]
+
+
+def test_every_block_of_the_page_is_run():
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert [section.code for section in SECTIONS.values()] == blocks
+    assert len(blocks) > 10
+
+
+def test_the_first_table_lists_every_section():
+    assert re.findall(r"^\| \[([^]]+)\]\(#", PAGE, re.MULTILINE) == list(SECTIONS)
+
+
+def test_each_library_is_installed_in_one_version():
+    file = (ROOT / "scripts" / "requirements-integrations.txt").read_text(encoding="utf-8")
+    lines = [line for line in file.splitlines() if not line.startswith("#")]
+    pins = {pin.name: [each.operator for each in pin.specifier] for pin in map(Requirement, lines)}
+    assert set(pins) == {name for section in SECTIONS.values() for name in section.packages}
+    assert [name for name, operators in pins.items() if operators != ["=="]] == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("integrations")
+    CHECK["write_files"](folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("minilm_dir")
+@pytest.mark.parametrize("name", HERE)
+def test_the_vectors_are_those_of_encode(name, folder):
+    lines = (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+    CHECK["compare"](name, CHECK["run_block"](SECTIONS[name].code, folder), lines)
+
+
+@pytest.mark.usefixtures("minilm_dir")
+def test_other_vectors_and_another_text_are_refused():
+    lines = ["The heron stood in the river.", "The bank lent her the money."]
+    vectors, query = CHECK["encode"](lines), np.array("Who got a loan?")
+    right = {"vectors": vectors, "query": query, "found": np.array(lines[1])}
+    assert CHECK["compare"]("DuckDB", right, lines) == 0
+    for wrong, message in (
+        ({"vectors": vectors + 2e-5}, "vectors differ by 2.0e-05"),
+        ({"vectors": vectors * np.nan}, "vectors differ by nan"),
+        ({"vectors": vectors[:1]}, r"vectors has shape \(1, 384\)"),
+        ({"found": np.array(lines[0])}, "found 'The heron"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CHECK["compare"]("DuckDB", right | wrong, lines)
