@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_features.cli.command import command
+from bert_features.cli.progress import describe_seconds
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
 from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
@@ -31,23 +33,38 @@ def plan(
         ),
     ],
     settings: ExtractConfig,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Also compute up to 1,024 of the first texts, and show how long extract would "
+            "take on this machine.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Shows what extract would do, without running the model."""
     from bert_features.corpus.preview import plan as run
 
+    if measure and "-" in inputs:
+        raise ConfigError("--measure reads the input twice, which - cannot be; pass a file")
     result = run(settings, inputs)
+    speed = _measure(settings, inputs) if measure else None
     if as_json:
-        print(json.dumps(result.as_dict(_format(settings)), indent=1))
+        times = {} if speed is None else {"tokens_per_second": speed}
+        print(json.dumps(result.as_dict(_format(settings)) | times, indent=1))
         return
-    print(
-        "\n".join(
-            [*_facts(result, settings), "", *_histogram(result), "", *_buckets(result, settings)]
-        )
-    )
+    facts = _facts(result, settings, speed)
+    print("\n".join([*facts, "", *_histogram(result), "", *_buckets(result, settings)]))
 
 
-def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
+def _measure(settings: ExtractConfig, inputs: list[str]) -> float:
+    from bert_features.corpus.speed import measure_speed
+
+    return measure_speed(settings, inputs)
+
+
+def _facts(result: "Plan", settings: ExtractConfig, speed: float | None) -> list[str]:
     share = result.truncated_examples / max(result.examples, 1)
     cures = describe_cures(result.cures) if result.tokens_lost else ""
     rows = {
@@ -72,6 +89,9 @@ def _facts(result: "Plan", settings: ExtractConfig) -> list[str]:
         rows[f"  {output.name}"] = (
             f"{output.level}, {output.width} values of {output.dtype}{square}; about {own}"
         )
+    if speed is not None:
+        taken = describe_seconds(result.tokens / speed)
+        rows["time"] = f"about {taken} on this machine, at {speed:,.0f} tokens/s, without the start"
     return [table([*rows.items()])]
 
 
