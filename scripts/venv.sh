@@ -8,7 +8,8 @@
 #   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
 #   python_for VERSION            prints an interpreter of that version, from PATH or pyenv
 #   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
-#   install_peer NAME             makes .venv-benchmark-NAME for a peer that does not fit in there
+#   install_peer NAME …           makes .venv-benchmark-NAME for a peer that does not fit in there;
+#                                 what follows goes to pip
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -107,5 +108,5 @@ install_peer() {
   local environment="$root/.venv-benchmark-$1"
   make_environment "$environment"
   echo "Installing $1 into .venv-benchmark-$1 (the first time: minutes)" >&2
-  pip_install "$environment/bin/python" --requirement "$root/benchmarks/requirements-$1.txt"
+  pip_install "$environment/bin/python" --requirement "$root/benchmarks/requirements-$1.txt" "${@:2}"
 }

@@ -1,4 +1,7 @@
-"""Code in README.md and docs/: Python blocks run, and the command line takes the commands."""
+"""Code in README.md and docs/: Python blocks run, and the command line takes the commands.
+
+The commands in the text of docs/how_we_know.md exist: their scripts, options, files and tests.
+"""
 
 import re
 import shlex
@@ -39,6 +42,34 @@ def parse(arguments: list[str]) -> None:
     command.make_context(name, rest)
 
 
+def read_inline_commands(page: str) -> list[list[str]]:
+    """The commands between back quotes in the text of a page."""
+    codes = re.findall(r"`((?:bash|bert-features|python) [^`]+)`", page)
+    return [shlex.split(code) for code in codes]
+
+
+def check_command(command: list[str]) -> None:
+    """Raises if the command, a file or test that it names, or an option does not exist."""
+    program, *rest = command
+    if program == "bert-features":
+        parse(rest)
+    elif rest[:2] == ["-m", "pytest"]:
+        paths, _, word = " ".join(rest[2:]).partition(" -k ")
+        texts = [read_tests(ROOT / path) for path in paths.split()]
+        assert all(re.search(rf"^def test_\w*{word}", text, re.MULTILINE) for text in texts)
+    else:
+        script = ROOT / rest[0]
+        text = script.with_suffix(".py" if rest[1:] else script.suffix).read_text(encoding="utf-8")
+        options = [each for each in rest if each.startswith("--")]
+        assert [each for each in options if f'"{each}"' not in text] == []
+
+
+def read_tests(path: Path) -> str:
+    """The text of a module of tests, or of a folder's modules."""
+    files = [path] if path.is_file() else sorted(path.glob("test_*.py"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A folder with what the pages name: texts and their features in two forms."""
@@ -74,6 +105,30 @@ def test_python_runs(page, folder, monkeypatch):
 def test_commands_parse(page):
     for arguments in read_commands(page.read_text(encoding="utf-8")):
         parse(arguments)
+
+
+INLINE = read_inline_commands((ROOT / "docs" / "how_we_know.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("command", INLINE, ids=" ".join)
+def test_commands_that_show_how_we_know_exist(command):
+    check_command(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash scripts/no.sh",
+        "bash scripts/check_mteb.sh --no",
+        "python scripts/check_families.py --no gpu",
+        "python -m pytest tests/no",
+        "python -m pytest tests/docs/test_pages.py -k no_such_name",
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(command):
+    (words,) = read_inline_commands(f"`{command}`")
+    with pytest.raises((AssertionError, OSError)):
+        check_command(words)
 
 
 def test_a_wrong_command_is_found():

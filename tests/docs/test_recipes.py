@@ -1,9 +1,11 @@
 """docs/recipes.md: every block runs, prints what the page says, and its vectors are right.
 
 Each recipe has one function here, named after its heading; it checks the block's variables against
-a float64 NumPy encoder whose token ids come from the pure-Python tokenizer.
+a float64 NumPy encoder whose token ids come from the pure-Python tokenizer. mteb is not among the
+libraries of the tests, so of its recipe only the class runs here.
 """
 
+import ast
 import json
 import math
 import re
@@ -13,13 +15,14 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from bert_features import read_features
+from bert_features import FeatureExtractor, read_features
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.examples import find_origin
@@ -361,6 +364,46 @@ def test_recipe_21_small_checkpoints_to_try(recipe, oracle):
     ids = record.units["term"]["term_ids"]
     assert len(ids) == 256
     np.testing.assert_allclose(record.features["sparse"][:, 0], weights[ids], rtol=1e-4)
+
+
+@pytest.fixture
+def sentence_vectors():
+    """The class of the recipe without mteb, which scripts/check_mteb.sh runs it with."""
+    code = ast.parse(RECIPES["test_recipe_22_scores_with_mteb"].code)
+    (found,) = (each for each in code.body if getattr(each, "name", "") == "SentenceVectors")
+    names = {
+        "np": np,
+        "ModelMeta": SimpleNamespace(create_empty=dict),
+        "get_prompt": lambda prompts, task, kind: prompts.get(task if task in prompts else kind),
+    }
+    exec(compile(ast.Module([found], []), str(PAGE), "exec"), names)
+    return names["SentenceVectors"]
+
+
+def test_recipe_22_scores_with_mteb(sentence_vectors, minilm_dir, tmp_path, oracle):
+    shutil.copytree(minilm_dir, folder := tmp_path / "prompts")
+    prompts = {"query": "query: ", "passage": "passage: "}
+    settings = {"prompts": prompts, "default_prompt_name": None}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    extractor = FeatureExtractor.from_checkpoint(str(folder), level="sequence", pooling="auto")
+    model = sentence_vectors(extractor, "a/b", "1", prompts={"Pairs": "alike: "})
+    assert model.mteb_model_meta == {"name": "a/b", "revision": "1"}
+    batches = [{"text": [LOAN, SENTENCE]}, {"text": ["A boat."]}]  # as of a DataLoader
+    cases = [
+        ("Pairs", None, "alike: "),
+        ("Search", "query", "query: "),
+        ("Search", "document", "passage: "),
+        ("Search", None, ""),
+    ]
+    for task, kind, prompt in cases:
+        found = model.encode(
+            batches, task_metadata=task, prompt_type=kind, hf_split="test", hf_subset="default"
+        )
+        means = [oracle(prompt + t)[6].mean(axis=0) for b in batches for t in b["text"]]
+        close(found, np.stack([mean / np.linalg.norm(mean) for mean in means]))
+    pairwise = model.similarity_pairwise(found, found[::-1])
+    np.testing.assert_allclose(pairwise, (found * found[::-1]).sum(axis=1), atol=1e-6)
+    np.testing.assert_allclose(pairwise, np.diag(model.similarity(found, found[::-1])), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
