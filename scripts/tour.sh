@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole path, each step one line to copy: a text file becomes a figure; a folder of shards is killed,
-# resumed and searched; a service answers a request; a SavedModel is written, loaded and used.
+# The whole path, each step one line to copy: a text file becomes vectors and a figure; a folder of shards is
+# killed, resumed and searched; a service answers a request; a SavedModel is written, loaded and used.
 #
 #   bash scripts/tour.sh [FOLDER]   makes its files in FOLDER, by default a new temporary folder
 #
@@ -48,12 +48,16 @@ port=$("$python" -c 'import socket; print(socket.create_server(("127.0.0.1", 0))
 title "The commands of the environment, and a folder for the files"
 step "export PATH=$(printf %q "$programs"):\$PATH; cd $(printf %q "$folder")"
 
-title "A text file becomes a figure: how alike the vectors of the word bank are, layer by layer"
-step "printf '%s\n' 'The bank of the river was muddy.' 'They sat on the bank of the lake.' 'The bank raised its rates.' 'She has money in the bank.' >texts.txt"
-step "bert-features plot word bank texts.txt --output word.svg"
+title "A text file becomes the vectors of its tokens, in the last two layers"
+step "printf '%s\n' 'text,sense' 'The bank of the river was muddy.,river' 'They sat on the bank of the lake.,river' 'The bank raised its rates.,money' 'She has money in the bank.,money' >texts.csv"
+step "bert-features extract texts.csv --output tokens.parquet --layers=-1,-2"
+step "python -c 'from bert_features import read_features; r = next(iter(read_features(\"tokens.parquet\"))); print(*r.tokens); print({n: v.shape for n, v in r.features.items()})'"
+
+title "And a figure: how alike the vectors of the word bank are, layer by layer, in one sense and in two"
+step "bert-features plot word bank texts.csv --label-field sense --output word.svg"
 
 title "A folder of shards: 600 lines of this documentation. The run is killed when it has written two"
-step "awk '/^[A-Za-z|]/ && length > 60 && n++ < 600' $(printf %q "$root")/docs/*.md >lines.txt"
+step "awk '/^[A-Za-z]/ && length > 60 && n++ < 600' $(printf %q "$root")/docs/*.md >lines.txt"
 step "bert-features extract lines.txt --output shards/ --level sequence --pooling auto --shard-examples 20 &"
 step "until [ -e shards/part-00001-* ]; do kill -0 \$! && sleep 0.1 || break; done; kill -KILL \$!"
 wait $! 2>/dev/null && fail "the run ended before it was killed"
@@ -63,7 +67,7 @@ title "The same command resumes it"
 step "bert-features extract lines.txt --output shards/ --level sequence --pooling auto --shard-examples 20"
 step "bert-features check shards/"
 
-title "A search"
+title "A search: the three lines whose vectors are nearest"
 step "bert-features neighbors shards/ --texts lines.txt --top 3 --query 'How do I resume a run that was killed?'"
 
 title "A service, which is asked and stopped"
@@ -72,7 +76,7 @@ step "curl -sf --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:$
 step "head -c 150 answer.json; echo …"
 step "kill \$!; wait \$!"
 
-title "A SavedModel, which needs only TensorFlow: the cosines of three texts"
+title "A SavedModel, which needs only TensorFlow and tensorflow_text: the cosines of three texts, two about dogs"
 step "bert-features export --to exported --signature text --level sequence --pooling auto --normalize"
 step "TF_CPP_MIN_LOG_LEVEL=3 python -c 'import tensorflow as tf, tensorflow_text; v = tf.saved_model.load(\"exported\")(tf.constant([\"A dog barked.\", \"A puppy yelped.\", \"Taxes are due.\"]))[\"features\"]; print((v @ tf.transpose(v)).numpy().round(2))'"
 

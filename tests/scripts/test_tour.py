@@ -18,9 +18,14 @@ TOUR = ROOT / "scripts" / "tour.sh"
 
 # Shards of a run that never ends, then of one that is finished, and a service that waits.
 PROGRAM = """#!/bin/sh
-case $1 in
-serve) exec sleep 600 ;;
-extract) [ -e shards ] || { mkdir shards; touch shards/part-00001-of-2; exec sleep 600; } ;;
+case "$1 $2" in
+serve*) exec sleep 600 ;;
+"extract lines.txt")
+  [ -e shards ] && exit
+  mkdir shards
+  touch shards/part-00001-of-2
+  exec sleep 600
+  ;;
 esac
 """
 
@@ -49,7 +54,9 @@ def made_up(tmp_path: Path) -> Path:
     """The folder of an interpreter beside a made-up `bert-features`; `curl` is to be added."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+    # No file of features is there to be read.
+    read = 'case "$2" in *read_features*) exit ;; esac'
+    python = f'#!/bin/sh\n{read}\nexec {sys.executable} "$@"\n'
     for name, source in (("python", python), ("bert-features", PROGRAM)):
         (programs / name).write_text(source)
         (programs / name).chmod(0o755)
@@ -70,6 +77,9 @@ def test_every_step_works(tmp_path: Path) -> None:
     assert len(read_features(folder / "shards", verify=True)) == 600
     assert re.search(r"^ +3 +0\.\d+ ", printed, re.MULTILINE)  # the third neighbor
     assert (folder / "answer.json").read_text().startswith('{"object":"list"')
+    assert (
+        "\n[CLS] the bank of the river was muddy . [SEP]\n{'layer_output_0': (10, 384)" in printed
+    )
     (row,) = re.findall(r"^\[\[(.*)\]$", printed, re.MULTILINE)
     itself, alike, other = map(float, row.split())
     assert itself == pytest.approx(1, abs=0.01)
