@@ -10,8 +10,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 
+exec 3>&2
 fail() {
-  echo "tour.sh: $*" >&2
+  echo "tour.sh: $*" >&3
   exit 1
 }
 
@@ -59,8 +60,10 @@ step "bert-features plot word bank texts.csv --label-field sense --output word.s
 title "A folder of shards: 600 lines of this documentation. The run is killed when it has written two"
 step "awk '/^[A-Za-z]/ && length > 60 && n++ < 600' $(printf %q "$root")/docs/*.md >lines.txt"
 step "bert-features extract lines.txt --output shards/ --level sequence --pooling auto --shard-examples 20 &"
-step "until [ -e shards/part-00001-* ]; do kill -0 \$! && sleep 0.1 || break; done; kill -KILL \$!"
-wait $! 2>/dev/null && fail "the run ended before it was killed"
+{ # bash would report at any time from here that the run was killed
+  step "until [ -e shards/part-00001-* ]; do kill -0 \$! && sleep 0.1 || break; done; kill -KILL \$!"
+  wait $!
+} 2>/dev/null && fail "the run ended before it was killed"
 step "bert-features status shards/ || echo 'some shards are missing'"
 
 title "The same command resumes it"
