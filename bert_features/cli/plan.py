@@ -47,7 +47,8 @@ def plan(
     from bert_features.corpus.preview import plan as run
 
     if measure and "-" in inputs:
-        raise ConfigError("--measure reads the input twice, which - cannot be; pass a file")
+        names = " ".join(inputs)
+        raise ConfigError(f"--measure reads the input twice, {names} can be read once; pass a file")
     result = run(settings, inputs)
     speed = _measure(settings, inputs) if measure else None
     if as_json:

@@ -30,7 +30,8 @@ def measure_speed(config: ExtractConfig, input_path: Inputs) -> float:
     examples = itertools.chain.from_iterable(map(registry.read, sources))
     sample = list(itertools.islice(examples, _FEWEST))
     if not sample:
-        raise InputError("the input has no examples; nothing can be measured")
+        names = ", ".join(map(str, inputs))
+        raise InputError(f"{names} has no examples; pass an input with at least one text")
     while True:
         extractor.compute(sample, Counts(), few=False)
         counts, began = Counts(), time.monotonic()

@@ -107,8 +107,9 @@ def test_its_outputs_say_nothing_of_the_machine_that_made_them():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="takes over a minute; Colab has Python 3.13")
 def test_it_runs_from_top_to_bottom_in_jupyter(minilm_dir, tmp_path, monkeypatch):
-    """On the Python of the tests, with the first texts of its own."""
+    """With the first texts of its own. The other tests run its cells on each Python."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # everything is here
     write_texts("mine.txt")
