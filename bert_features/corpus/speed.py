@@ -5,10 +5,10 @@ import time
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import Inputs, find_inputs
-from bert_features.errors import InputError
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.readers import registry
+from bert_features.readers.contents import no_examples
 from bert_features.readers.examples import source_of_input
 
 _FEWEST, _MOST = 64, 1024  # examples
@@ -30,8 +30,7 @@ def measure_speed(config: ExtractConfig, input_path: Inputs) -> float:
     examples = itertools.chain.from_iterable(map(registry.read, sources))
     sample = list(itertools.islice(examples, _FEWEST))
     if not sample:
-        names = ", ".join(map(str, inputs))
-        raise InputError(f"{names} has no examples; pass an input with at least one text")
+        raise no_examples(", ".join(map(str, inputs)))
     while True:
         extractor.compute(sample, Counts(), few=False)
         counts, began = Counts(), time.monotonic()

@@ -221,13 +221,11 @@ def _fuses_layer_norm(x: Tensor) -> bool:
 
     Where it does not, oneDNN's own batch norm may run, which writes outside its memory when two
     threads run it (TensorFlow 2.20). The rewrite knows no form with casts around it, and none of a
-    known shape, whose vector of ones has become a constant.
+    known shape, as outside a graph: its vector of ones has become a constant.
     """
-    if not chosen_forms().on_cpu or chosen_forms().few_tokens or _needs_float32(x):
-        return False
-    import tensorflow as tf
-
-    return not tf.executing_eagerly() and not x.shape.is_fully_defined()
+    forms = chosen_forms()
+    wanted = forms.on_cpu and not forms.few_tokens and not _needs_float32(x)
+    return wanted and not x.shape.is_fully_defined()
 
 
 def _onednn_layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

@@ -330,7 +330,7 @@ class BertFeatures(keras.layers.Layer):
 
 def _wanted_outputs(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
     """The outputs, or the single one whose settings are among these, from which they are taken."""
-    single = {name: settings.pop(name) for name in _SINGLE_OUTPUT & settings.keys()}
+    single = {name: settings.pop(name) for name in [*settings] if name in _SINGLE_OUTPUT}
     if single and outputs is not None:
         raise ConfigError(
             f"{', '.join(sorted(single))} and outputs are both set; set it in each output instead"

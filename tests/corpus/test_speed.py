@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus import speed
-from bert_features.errors import InputError
+from bert_features.errors import ConfigError
 
 SETTINGS = {"layers": (-1,), "do_lower_case": True, "max_seq_length": 16}
 
@@ -58,7 +58,7 @@ def test_it_computes_more_until_two_seconds_are_measured(
 
 def test_an_input_without_examples_is_refused(toy, tmp_path):
     config = ExtractConfig.of({"checkpoint": str(toy), **SETTINGS})
-    with pytest.raises(InputError, match="has no examples"):
+    with pytest.raises(ConfigError, match="has no examples"):
         speed.measure_speed(config, lines(tmp_path, 0))
 
 
