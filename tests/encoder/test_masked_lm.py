@@ -71,7 +71,9 @@ def test_parts_of_the_positions_by_themselves_give_the_same(monkeypatch, form):
 def test_bfloat16_rounds_states_and_not_logits():
     ids, values = run("bert", precision="bfloat16")
     want = log_softmax(families.reference("bert")["logits"])
-    assert_likeliest(ids, values, want, 0.1)
+    # On a CPU without products in bfloat16 every sum is rounded too.
+    assert_likeliest(ids, values, want, 0.25)
+    assert np.abs(values - np.take_along_axis(want, ids, -1)).mean() < 0.03
     assert np.abs(np.exp(values).sum(-1) - np.exp(-np.sort(-want, -1)[:, :K]).sum(-1)).max() < 0.05
     # A bfloat16 has 8 bits of precision; these have more.
     low = values.view(np.uint32) & 0xFFFF

@@ -39,7 +39,7 @@ def want(name, pooling):
         ("modernbert", "sum_log1p", 1 << 25, {}, 2e-5),
         ("albert", "max_log1p", 200, {}, 2e-5),  # a few pieces, and a few rows, at a time
         ("roberta", "sum", 200, {}, 1e-4),
-        ("bert", "max", 1 << 25, {"precision": "bfloat16"}, 0.05),
+        ("bert", "max", 1 << 25, {"precision": "bfloat16"}, 0.1),
     ],
 )
 def test_the_heaviest_terms(monkeypatch, name, pooling, most, options, atol):
