@@ -264,7 +264,7 @@ class ExtractConfig(Settings):
     uniform_batches: bool = setting(
         False,
         "Compute each row in a batch whose shape depends on the length of the row alone. Equal "
-        "texts then have equal features, to the last bit. Implied by dedupe.",
+        "texts then have equal features, on a CPU with AVX-512 to the last bit. Implied by dedupe.",
         DEVICES,
         role="features",
         served=False,

@@ -22,7 +22,8 @@ from tests.corpus.runs import (
     wait_until,
 )
 
-OPTIONS = ["--uncased", "--max-seq-length=8", "--batch-size=4", "--layers=-1"]
+# With AVX2 alone oneDNN rounds the last row of 4 x 8 tokens in another way, and none of 16 x 8.
+OPTIONS = ["--uncased", "--max-seq-length=8", "--batch-size=16", "--layers=-1"]
 OPTIONS += [f"--shard-examples={MANY // SHARDS}"]
 
 
@@ -30,7 +31,7 @@ OPTIONS += [f"--shard-examples={MANY // SHARDS}"]
 def computed(toy, many, tmp_path_factory):
     """The shards of a run that computes every text."""
     out = tmp_path_factory.mktemp("computed") / "out"
-    extract(config_of(toy, uniform_batches=True), many, f"{out}/")
+    extract(config_of(toy, uniform_batches=True, batch_size=16), many, f"{out}/")
     return shards_of(out)
 
 
@@ -88,7 +89,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing(toy, many, computed, tmp_path, 
     with begin(toy, many, out, "--dedupe") as process:
         kill_in_the_middle(process, out, ending)
     assert bool(hidden_in(out)) == (ending == signal.SIGKILL)
-    extract(config_of(toy, dedupe=True), many, out)
+    extract(config_of(toy, dedupe=True, batch_size=16), many, out)
     assert shards_of(out) == computed
     assert not hidden_in(out)
 
