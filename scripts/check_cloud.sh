@@ -26,7 +26,7 @@ version_in() { # PROGRAM FILE
 environment() { # NAME REQUIREMENT…
   make_environment "$root/.venv-$1"
   echo "Installing ${*:2} into .venv-$1" >&2
-  pip_install "$root/.venv-$1/bin/python" "${@:2}"
+  install_packages "$root/.venv-$1/bin/python" "${@:2}"
 }
 
 check_skypilot() {

@@ -32,9 +32,9 @@ check() { # NAME: makes its environment, and prints its line
   "$python" -m venv --clear "$environment"
   python=$environment/bin/python
   echo "$1: installing $file, then bert_features[$extras]" >&2
-  pip_install "$python" --requirement "$file"
+  install_packages "$python" --requirement "$file"
   [ -z "$plain" ] || "$python" -m pip uninstall --quiet --yes "$plain"
-  pip_install "$python" --editable "$root[$extras]" "${tools[@]}"
+  install_packages "$python" --editable "$root[$extras]" "${tools[@]}"
   "$python" -m bert_features doctor >&2
   # Packages of other ages warn about each other.
   "$python" -m pytest -q -W ignore::DeprecationWarning "${tests[@]}" ${more[@]+"${more[@]}"} >&2

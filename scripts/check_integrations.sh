@@ -11,6 +11,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 environment="$root/.venv-integrations"
 make_environment "$environment"
 echo "Installing bert_features and the libraries into .venv-integrations (the first time: minutes)" >&2
-pip_install "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
+install_packages "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
   --requirement "$root/scripts/requirements-integrations.txt" --editable "$root[demo,serve]"
 exec "$environment/bin/python" "$root/scripts/check_integrations.py" "$@"

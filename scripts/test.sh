@@ -16,12 +16,9 @@ if [ "${1:-}" = --fast ]; then
   shift
 fi
 
-# pip would compile on one core. Every module is compiled before the tests, in which a warning is an
-# error: the import of a module that is not compiled may warn. Some files are templates, and fail.
-# Our own too, or each process that a test starts compiles them where Python writes no bytecode.
-install_into_venv test --no-compile
-"$root/.venv/bin/python" -m compileall -q -j 0 \
-  "$root/.venv/lib" "$root/bert_features" "$root/tests" >/dev/null 2>&1 || true
+install_into_venv test
+# Else each process that a test starts compiles them where Python writes no bytecode, and may warn.
+"$root/.venv/bin/python" -m compileall -q "$root/bert_features" "$root/tests"
 bash "$root/scripts/browser.sh" ||
   echo "No Chromium for the tests of the page at /: they are skipped" >&2
 

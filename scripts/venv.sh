@@ -4,12 +4,12 @@
 #   PYTHON=… before a script chooses the interpreter: a name on PATH, or a path
 #
 #   install_into_venv EXTRAS …    installs bert_features, as in `install_into_venv demo,test`; what
-#                                 follows goes to pip
-#   pip_install PYTHON ARGUMENTS  runs `pip install` and says on standard error what it does
+#                                 follows goes to uv
+#   install_packages PYTHON …     installs what `pip install` would; what follows are its arguments
 #   python_for VERSION            prints an interpreter of that version, from PATH or pyenv
 #   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
 #   install_peer NAME …           makes .venv-benchmark-NAME for a peer that does not fit in there;
-#                                 what follows goes to pip
+#                                 what follows goes to uv
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -42,36 +42,18 @@ python_for() { # VERSION
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
-# Reduces pip's output to a line for each download, and one every 10 seconds. If pip fails, the end
-# of its output follows: before that, its notices about itself are not about this project.
-pip_install() {
-  local python=$1 log started=$SECONDS status=0
+# uv takes a quarter of pip's time, compiling included. Of pip's settings it gets these two; where it fails, by
+# another setting or a version that pip alone accepts, pip has the last word.
+install_packages() {
+  local python=$1
   shift
-  log=$(mktemp)
-  # Until descriptor 9 is closed, which the end of this script does too, also by Ctrl-C.
-  exec 9> >(while read -rt "${PIP_LOG_SECONDS:-10}" || [ $? -gt 128 ]; do
-    echo "  pip is at work ($((SECONDS - started)) s so far)"
-  done >&2)
-  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 9>&- |
-    tee "$log" 9>&- | _pip_steps >&2 || status=$?
-  exec 9>&-
-  [ "$status" = 0 ] || tail -n 20 "$log" >&2
-  rm -f "$log"
-  return "$status"
-}
-
-_pip_steps() {
-  local line packages
-  while IFS= read -r line; do
-    case $line in
-    *Downloading\ *.metadata*) ;;
-    *Downloading\ *) echo "  downloading ${line#*Downloading }" ;;
-    "Installing collected packages: "*)
-      IFS=, read -ra packages <<<"${line#*: }"
-      echo "  installing ${#packages[@]} packages"
-      ;;
-    esac
-  done
+  if "$python" -m pip install --quiet --quiet --disable-pip-version-check uv; then
+    UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-}} \
+      UV_FIND_LINKS=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}} UV_SYSTEM_CERTS=1 \
+      "$python" -m uv pip install --python "$python" --compile-bytecode "$@" && return
+  fi
+  echo "uv could not install this; pip tries" >&2
+  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@"
 }
 
 make_environment() { # FOLDER
@@ -92,7 +74,7 @@ install_into_venv() {
     return 1
   fi
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 3 GB of disk or more)"
-  pip_install "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" \
+  install_packages "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" \
     --editable "${root}[$1]" "${@:2}"
 }
 
@@ -100,7 +82,7 @@ install_peers() {
   local environment="$root/.venv-benchmark"
   make_environment "$environment"
   echo "Installing bert_features and its peers into .venv-benchmark (the first time: minutes)" >&2
-  pip_install "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
+  install_packages "$environment/bin/python" --constraint "$root/scripts/constraints.txt" \
     --requirement "$root/benchmarks/requirements.txt" --editable "$root[demo]"
 }
 
@@ -108,5 +90,5 @@ install_peer() {
   local environment="$root/.venv-benchmark-$1"
   make_environment "$environment"
   echo "Installing $1 into .venv-benchmark-$1 (the first time: minutes)" >&2
-  pip_install "$environment/bin/python" --requirement "$root/benchmarks/requirements-$1.txt" "${@:2}"
+  install_packages "$environment/bin/python" --requirement "$root/benchmarks/requirements-$1.txt" "${@:2}"
 }

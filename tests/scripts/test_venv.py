@@ -1,81 +1,41 @@
-"""scripts/venv.sh: which Python it takes, and what an installation says, with a made-up pip."""
+"""scripts/venv.sh: which Python it takes, and what installs, with a made-up pip and uv."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 VENV = Path(__file__).resolve().parents[2] / "scripts" / "venv.sh"
 
-PIP = """#!/bin/sh
-echo "Collecting tensorflow"
-echo "  Downloading tensorflow-2.20.whl.metadata (4 kB)"
-echo "Downloading tensorflow-2.20.whl (620.7 MB)"
-echo "WARNING: a notice about pip" >&2
-cat "$(dirname "$0")/go" >/dev/null
-echo "Installing collected packages: keras, numpy, tensorflow"
-[ "$5$6" = "--progress-baroff" ] || exit 3
-[ "$7" != fails ] || { echo "ERROR: no such package" >&2; exit 1; }
+PIP_OR_UV = """#!/bin/sh
+echo "$2 $*" >>"$(dirname "$0")/calls"
+case $2,$FAIL in pip,*pip*|uv,*uv*) echo "ERROR: no such package" >&2; exit 1 ;; esac
 """
 
 
-@pytest.fixture
-def install(tmp_path):
-    """Starts `pip_install`; pip waits until something is written to `go`."""
+@pytest.mark.parametrize(
+    ("fail", "calls", "returncode"),
+    [
+        ("", ["pip", "uv"], 0),
+        ("uv", ["pip", "uv", "pip"], 0),
+        ("pip", ["pip", "pip"], 1),  # uv cannot be installed
+        ("uv and pip", ["pip", "pip"], 1),
+    ],
+)
+def test_uv_installs_and_where_it_cannot_pip(tmp_path, fail, calls, returncode):
     python = tmp_path / "python"
-    python.write_text(PIP)
+    python.write_text(PIP_OR_UV)
     python.chmod(0o755)
-    os.mkfifo(tmp_path / "go")
-
-    def start(package, seconds):
-        return subprocess.Popen(
-            ["bash", "-c", f"source {VENV}; pip_install {python} {package}; echo done"],
-            env={**os.environ, "PIP_LOG_SECONDS": str(seconds)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    return start
-
-
-def test_an_installation_says_what_it_does(install, tmp_path):
-    process = install("tensorflow", 0.05)
-    lines = [process.stderr.readline() for _ in range(3)]
-    assert "  downloading tensorflow-2.20.whl (620.7 MB)\n" in lines
-    assert any(line.startswith("  pip is at work (") for line in lines)
-    (tmp_path / "go").write_text("")
-    stdout, stderr = process.communicate(timeout=600)
-    assert "  installing 3 packages\n" in stderr
-    assert "notice" not in stderr
-    assert "metadata" not in stderr
-    assert (process.returncode, stdout) == (0, "done\n")
-
-
-def test_a_failed_installation_shows_pips_own_words_and_ends_the_script(install, tmp_path):
-    process = install("fails", 600)
-    (tmp_path / "go").write_text("")
-    stdout, stderr = process.communicate(timeout=600)
-    assert stderr.splitlines()[-1] == "ERROR: no such package"
-    assert (process.returncode, stdout) == (1, "")
-    assert ended(process.pid)
-
-
-def ended(group):
-    """Whether all processes of a group end within ten seconds; ends those that do not."""
-    for _ in range(1000):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.01)
-    os.killpg(group, signal.SIGKILL)
-    return False
+    result = run_venv(f"install_packages {python} ruff --no-deps; echo done", FAIL=fail)
+    lines = (tmp_path / "calls").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == calls
+    assert lines[-1].endswith(" ruff --no-deps")
+    assert (result.returncode, result.stdout) == (returncode, "" if returncode else "done\n")
+    assert ("pip tries" in result.stderr) is bool(fail)
+    if returncode:
+        assert result.stderr.splitlines()[-1] == "ERROR: no such package"
 
 
 PYTHON = """#!/bin/sh
@@ -86,7 +46,7 @@ if [ "$2" = venv ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
 
 
 def test_a_peer_gets_an_environment_of_its_own(tmp_path):
-    """The second time it is kept, and pip looks at the requirements again."""
+    """The second time it is kept, and uv looks at the requirements again."""
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     (scripts / "venv.sh").write_text(VENV.read_text())
@@ -102,10 +62,10 @@ def test_a_peer_gets_an_environment_of_its_own(tmp_path):
             timeout=600,
         )
     assert (tmp_path / "calls").read_text() == f"-m venv {environment}\n"
-    pips = (environment / "bin" / "calls").read_text().splitlines()
-    assert len(pips) == 2
-    for line in pips:
-        assert line.startswith("-m pip install")
+    calls = (environment / "bin" / "calls").read_text().splitlines()
+    installs = [line for line in calls if line.startswith("-m uv pip install")]
+    assert len(installs) == 2
+    for line in installs:
         assert line.endswith(f"--requirement {tmp_path}/benchmarks/requirements-flair.txt")
 
 
