@@ -18,6 +18,7 @@ from bert_features.corpus.executor import Executor, Finished, Message, Ready
 from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, describe_exit
+from bert_features.extraction.forks import process_context
 from bert_features.files import is_writing
 from bert_features.machine.shares import Share
 
@@ -40,7 +41,7 @@ class Processes(Executor):
     def __init__(self, job: ShardJob, shares: Sequence[Share]) -> None:
         super().__init__()
         self._workers: dict[Connection, BaseProcess] = {}
-        context = multiprocessing.get_context("spawn")
+        context = process_context(job.config, shares)
         try:
             with _without_main_module():
                 for share in shares:

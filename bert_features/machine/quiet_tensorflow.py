@@ -45,6 +45,11 @@ def claim_process() -> None:
         atexit.register(gc.freeze)  # the first to be registered, so the last to be called
 
 
+def is_own_process() -> bool:
+    """Whether `claim_process` was called."""
+    return _is_own_process
+
+
 def import_tensorflow(
     runtime: RuntimeName = "auto", device: Device = "auto", *, many_batches: bool = False
 ) -> Any:

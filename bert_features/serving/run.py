@@ -20,6 +20,7 @@ from bert_features.config.kinds import KINDS
 from bert_features.config.outputs import check_floats
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.errors import ConfigError, DeviceError, MissingExtraError, OutputError
+from bert_features.extraction.forks import process_context
 from bert_features.extraction.prompts import Prompts
 from bert_features.formats.checks import check_name
 from bert_features.machine.shares import Share, share_out
@@ -193,9 +194,18 @@ def _supervisor(
     worker: Worker, has_listened: threading.Event
 ) -> "Iterator[tuple[Multiprocess, list[int]]]":
     """The supervisor of uvicorn with our signal handlers, and the signals that ended it."""
+    from uvicorn import _subprocess
     from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess
 
-    before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGCHLD)}
+    class Supervisor(Multiprocess):
+        def keep_subprocess_alive(self) -> None:
+            # The pipe of a process has no end while this one has the other side: a ping would wait.
+            for process in self.processes:
+                process.child_conn.close()
+            super().keep_subprocess_alive()
+
+    _subprocess.spawn = process_context(worker.config, worker.shares)  # type: ignore[assignment]
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     config = settings_of_uvicorn(
         worker.settings,
         app=worker,
@@ -204,7 +214,7 @@ def _supervisor(
         workers=worker.settings.replicas,
         timeout_worker_healthcheck=STILL_SECONDS,
     )
-    supervisor = Multiprocess(config, [_Port(worker.settings)])  # type: ignore[list-item]
+    supervisor = Supervisor(config, [_Port(worker.settings)])  # type: ignore[list-item]
     end: Any = signal.getsignal(signal.SIGTERM)
     received: list[int] = []
 
@@ -214,12 +224,7 @@ def _supervisor(
             log_stop()
         end(signal.SIGTERM, frame)
 
-    def notice_end(number: int, frame: FrameType | None) -> None:
-        # The pipe of a process has no end while this one has the other side: a ping would wait.
-        for process in supervisor.processes:
-            process.child_conn.close()
-
-    own = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGCHLD: notice_end}
+    own = {signal.SIGINT: stop, signal.SIGTERM: stop}
     if before[signal.SIGHUP] != signal.SIG_IGN:  # as under nohup
         own[signal.SIGHUP] = stop
     for number, handler in (before | own).items():  # uvicorn's others add and remove workers

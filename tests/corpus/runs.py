@@ -110,9 +110,15 @@ def children_of(process):
 
 def workers_of(parent=None):
     """The processes that compute for a process, by default for this one."""
-    children = children_of(parent or os.getpid())
-    # Not the resource tracker, another child, whose start nobody waits for.
-    return [child for child in children if "spawn_main" in title_of(child)]
+    workers = []
+    for child in children_of(parent or os.getpid()):
+        # Not the resource tracker, another child, whose start nobody waits for.
+        if "spawn_main" in title_of(child):
+            workers.append(child)
+        elif "forkserver" in title_of(child):
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                workers += children_of(child)
+    return workers
 
 
 def title_of(process):

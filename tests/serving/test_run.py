@@ -12,7 +12,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving import worker
 from tests.cli.command_line import run
+from tests.corpus.runs import title_of, workers_of
 
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?", "a b the it is not this"]
 TOKEN = "secret-token"
@@ -68,8 +68,7 @@ class Program:
 
     def workers(self):
         """The numbers of the processes that hold the model."""
-        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return {pid for pid in map(int, task.read_text().split()) if is_worker(pid)}
+        return set(workers_of(self.process.pid))
 
     def end(self, number):
         """Its exit status, and the lines of its log from then on."""
@@ -87,12 +86,6 @@ def free_port():
 def damage(checkpoint):
     (weights,) = Path(checkpoint).glob("*.data-00000-of-00001")
     os.truncate(weights, 1000)
-
-
-def is_worker(pid):
-    with contextlib.suppress(OSError):
-        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
 
 
 def wait_until(true, seconds=60):
@@ -235,7 +228,9 @@ SUPERVISED = """
 import logging, sys, time
 from pathlib import Path
 from uvicorn.supervisors.multiprocess import Process
+from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
+from bert_features.machine.quiet_tensorflow import claim_process
 from bert_features.machine.shares import Share
 from bert_features.serving import run, worker
 
@@ -266,10 +261,11 @@ make_real_config, run.settings_of_uvicorn = run.settings_of_uvicorn, make_config
 worker.STILL_SECONDS, worker._MORE_SECONDS = 3, 0
 worker.load_app = lambda config, settings: App()
 if __name__ == "__main__":
+    claim_process()
     log()
     settings = ServeSettings.of(port=int(sys.argv[1]), replicas=2, drain_seconds=1)
     folder = Path(__file__).parent
-    service = worker.Worker(None, settings, [Share(), Share()], folder, log)
+    service = worker.Worker(ExtractConfig(), settings, [Share(), Share()], folder, log)
     run.supervise(service, listening)
 """
 
@@ -289,7 +285,7 @@ def supervised(tmp_path):
         process.url = f"http://127.0.0.1:{port}"
         yield process
         with contextlib.suppress(FileNotFoundError):  # it has ended
-            for pid in workers_of(process):
+            for pid in workers_of(process.pid):
                 os.kill(pid, signal.SIGKILL)
         process.kill()
 
@@ -300,10 +296,6 @@ def read_until(process, text):
         assert line
 
 
-def workers_of(process):
-    return Program.workers(SimpleNamespace(process=process))
-
-
 def stop_event_loop(process):
     with pytest.raises(requests.Timeout):
         requests.get(process.url, timeout=1)
@@ -311,10 +303,10 @@ def stop_event_loop(process):
 
 @pytest.mark.slow
 def test_processes_that_stand_still_are_replaced_and_do_not_hold_up_ctrl_c_for_ever(supervised):
-    before = workers_of(supervised)
+    before = workers_of(supervised.pid)
     os.kill(stopped := min(before), signal.SIGSTOP)
     read_until(supervised, REPLACED)
-    wait_until(lambda: stopped not in workers_of(supervised))
+    wait_until(lambda: stopped not in workers_of(supervised.pid))
     stop_event_loop(supervised)
     read_until(supervised, REPLACED)
     stop_event_loop(supervised)
@@ -327,7 +319,7 @@ def test_processes_that_stand_still_are_replaced_and_do_not_hold_up_ctrl_c_for_e
 def test_ctrl_c_of_a_terminal_which_reaches_all_processes_replaces_none(supervised):
     supervised.send_signal(signal.SIGSTOP)  # the others end before it looks
     os.killpg(supervised.pid, signal.SIGINT)
-    wait_until(lambda: not workers_of(supervised))
+    wait_until(lambda: not workers_of(supervised.pid))
     supervised.send_signal(signal.SIGCONT)
     _, errors = supervised.communicate(timeout=60)
     assert supervised.returncode == 0
@@ -362,9 +354,9 @@ def test_processes_end_with_the_first_one(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         worker = int(first.stdout.readline())
         time.sleep(0.5)
-        assert is_worker(worker)
+        assert "spawn_main" in title_of(worker)
         first.kill()
-    wait_until(lambda: not is_worker(worker))
+    wait_until(lambda: "spawn_main" not in title_of(worker))
 
 
 @pytest.mark.slow
