@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need into .venv, then runs lint, format, types and tests.
 #
-#   bash scripts/test.sh                   everything
+#   bash scripts/test.sh                   what every change must pass
+#   bash scripts/test.sh --all             the tests marked `release` too: minutes more, for few lines of code
 #   bash scripts/test.sh --fast            without the tests marked slow: under 4 minutes on 2 cores
 #   bash scripts/test.sh [--fast] ARGS…    ARGS go to pytest: a folder, -k NAME, -n0 for one process
 #
@@ -10,11 +11,11 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
-selection=()
-if [ "${1:-}" = --fast ]; then
-  selection=(-m "not slow")
-  shift
-fi
+selection=(-m "not release")
+case ${1:-} in
+--fast) selection=(-m "not slow") && shift ;;
+--all) selection=() && shift ;;
+esac
 
 install_into_venv test
 # Else each process that a test starts compiles them where Python writes no bytecode, and may warn.

@@ -13,7 +13,7 @@ import pytest
 
 from bert_features.config.kinds import KINDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -44,6 +44,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("minilm_dir")
 @pytest.mark.parametrize("name", HERE)
 def test_the_vectors_are_those_of_encode(name, folder):

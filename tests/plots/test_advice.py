@@ -90,6 +90,7 @@ def test_chance_is_not_recommended():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_shuffled_labels_are_called_chance():
     generator = np.random.default_rng(0)
     layers = [generator.normal(size=(80, 4)).astype(np.float32) for _ in range(2)]

@@ -64,6 +64,7 @@ def made_up(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("minilm_dir")
 def test_every_step_works(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
