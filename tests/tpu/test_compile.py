@@ -182,6 +182,7 @@ def compiled(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_figures_of_bert_tiny(compiled):
     """Two blocks, 128 wide: what is compiled, against arithmetic by hand."""
     status, output, errors = compiled["figures"]
@@ -208,6 +209,7 @@ def test_the_figures_of_bert_tiny(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_all_passes_of_a_loop_are_counted(compiled):
     """The head goes over the vocabulary in two parts."""
     status, output, errors = compiled["terms"]
@@ -222,6 +224,7 @@ def test_all_passes_of_a_loop_are_counted(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_batch_that_does_not_fit(compiled):
     status, _, errors = compiled["too large"]
     assert status == 2
@@ -235,6 +238,7 @@ def test_a_batch_that_does_not_fit(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_what_must_not_be_in_a_step_is_found(compiled):
     """Collectives, and callbacks of the host."""
     (_, host) = compiled["steps"].pop("callback")
@@ -244,6 +248,7 @@ def test_what_must_not_be_in_a_step_is_found(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_compiler_knows_every_chip_of_the_table(compiled):
     assert compiled["devices"].keys() == CHIPS.keys()
     for by_compiler, by_table in compiled["devices"].values():
@@ -251,6 +256,7 @@ def test_the_compiler_knows_every_chip_of_the_table(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", PALLAS)
 def test_the_pallas_kernel_gets_its_share_of_the_rows(compiled, name):
     """One kernel for the block, and nothing that waits for another chip."""
@@ -261,6 +267,7 @@ def test_the_pallas_kernel_gets_its_share_of_the_rows(compiled, name):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_packed_rows(compiled):
     """Rows of 128 and 512: one kernel, and nothing is looked up by an index but words."""
     assert list(compiled["packed"]) == ["128", "512"]
@@ -270,6 +277,7 @@ def test_packed_rows(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_what_the_operations_for_tpus_do_not_write(compiled):
     """The results between the two products of attention (long rows), and of the feed-forward part.
 
@@ -288,6 +296,7 @@ def test_what_the_operations_for_tpus_do_not_write(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_other_families_are_compiled(compiled):
     """Of the scores of a window no array of 384 x 384 is written."""
     (albert,), (modern,) = (compiled[name].values() for name in FAMILIES)
