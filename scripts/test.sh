@@ -2,9 +2,9 @@
 # Installs what the tests need into .venv, then runs lint, format, types and tests.
 #
 #   bash scripts/test.sh                   what every change must pass
-#   bash scripts/test.sh --all             the tests marked `release` too: minutes more, for few lines of code
-#   bash scripts/test.sh --fast            without the tests marked slow: under 4 minutes on 2 cores
-#   bash scripts/test.sh [--fast] ARGS…    ARGS go to pytest: a folder, -k NAME, -n0 for one process
+#   bash scripts/test.sh --all             also the tests marked `release`: minutes more
+#   bash scripts/test.sh --fast            without those marked `slow`: 4 to 6 minutes on 2 cores
+#   bash scripts/test.sh [OPTION] ARGS…    ARGS go to pytest: a folder, -k NAME, -n0 for one process
 #
 # Two modules of tests run at a time, as most of their time goes to processes of one thread. Their
 # order is that of tests/conftest.py, where modules with many slow tests come first.

@@ -3,8 +3,7 @@
 #
 #   PYTHON=… before a script chooses the interpreter: a name on PATH, or a path
 #
-#   install_into_venv EXTRAS …    installs bert_features, as in `install_into_venv demo,test`; what
-#                                 follows goes to uv
+#   install_into_venv EXTRAS      installs bert_features, as in `install_into_venv demo,test`
 #   install_packages PYTHON …     installs what `pip install` would; what follows are its arguments
 #   python_for VERSION            prints an interpreter of that version, from PATH or pyenv
 #   install_peers                 makes .venv-benchmark: bert_features and what it is compared with
@@ -42,8 +41,8 @@ python_for() { # VERSION
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
-# uv takes a quarter of pip's time, compiling included. Of pip's settings it gets these two; where it fails, by
-# another setting or a version that pip alone accepts, pip has the last word.
+# uv takes a quarter of pip's time, compiling included. Of pip's settings it gets these two; where it
+# fails, perhaps for want of another, pip installs.
 install_packages() {
   local python=$1
   shift
@@ -52,8 +51,8 @@ install_packages() {
       UV_FIND_LINKS=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}} UV_SYSTEM_CERTS=1 \
       "$python" -m uv pip install --python "$python" --compile-bytecode "$@" && return
   fi
-  echo "uv could not install this; pip tries" >&2
-  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@"
+  echo "uv could not install them; trying pip" >&2
+  "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" >&2
 }
 
 make_environment() { # FOLDER
@@ -75,7 +74,7 @@ install_into_venv() {
   fi
   echo "Installing bert_features[$1] into .venv (the first time: minutes, and 3 GB of disk or more)"
   install_packages "$root/.venv/bin/python" --constraint "$root/scripts/constraints.txt" \
-    --editable "${root}[$1]" "${@:2}"
+    --editable "${root}[$1]"
 }
 
 install_peers() {

@@ -41,7 +41,7 @@ class Processes(Executor):
     def __init__(self, job: ShardJob, shares: Sequence[Share]) -> None:
         super().__init__()
         self._workers: dict[Connection, BaseProcess] = {}
-        context = process_context(job.config, shares)
+        context = process_context(job.config)
         try:
             with _without_main_module():
                 for share in shares:

@@ -204,7 +204,7 @@ def _supervisor(
                 process.child_conn.close()
             super().keep_subprocess_alive()
 
-    _subprocess.spawn = process_context(worker.config, worker.shares)  # type: ignore[assignment]
+    _subprocess.spawn = process_context(worker.config)  # type: ignore[assignment]
     before = {number: signal.getsignal(number) for number in SIGNALS}
     config = settings_of_uvicorn(
         worker.settings,

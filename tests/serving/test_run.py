@@ -21,7 +21,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving import worker
 from tests.cli.command_line import run
-from tests.corpus.runs import title_of, workers_of
+from tests.corpus.runs import children_of, title_of, workers_of
 
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?", "a b the it is not this"]
 TOKEN = "secret-token"
@@ -181,6 +181,7 @@ class TestProcesses:
         self, service
     ):
         before = service.workers()
+        assert all("forkserver" in title_of(pid) for pid in before)
         damage(service.checkpoint)
         os.kill(min(before), signal.SIGKILL)
         for message in (REPLACED, "does not start: .* is truncated or corrupt", REPLACED):
@@ -207,6 +208,9 @@ class TestProcesses:
                 pool.submit(ask_on)
             running.wait()
             wait_until(lambda: len(statuses) >= 4)
+            # As systemd does, to all processes; also that of which the workers are forks.
+            for pid in {*children_of(service.process.pid), *service.workers()}:
+                os.kill(pid, signal.SIGTERM)
             status, errors = service.end(signal.SIGTERM)
         assert status == 0
         assert set(statuses) == {200}
