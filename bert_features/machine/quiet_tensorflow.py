@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bert_features.machine import hardware, tpu_installation
+from bert_features.machine.library_pages import release_library_pages
 from bert_features.machine.names import Device, RuntimeName
 from bert_features.machine.selection import activate_runtime, backend_set
 
@@ -98,6 +99,8 @@ def import_tensorflow(
             for line in kept:
                 if failed or not _NOISE.match(line):
                     os.write(2, line)
+    if _is_own_process:
+        release_library_pages()
     return tensorflow
 
 
