@@ -205,7 +205,12 @@ def _extract_file(
         id_type: IdType = "str" if isinstance(first.unique_id, str) else "int"
         mine = (target.shard or Shard()).take(chain([first], examples))
         file = open_file(
-            extractor, target.output, target.format, id_type, overwrite=target.overwrite
+            extractor,
+            target.output,
+            target.format,
+            id_type,
+            monitor.clock,
+            overwrite=target.overwrite,
         )
         writer = stack.enter_context(file)
         beside = target.output and real_target(target.output)

@@ -108,7 +108,9 @@ class ShardWriter:
         )
         form = manifest.format, manifest.id_type
         with manifest.store.placing(manifest.name(shard)) as path:
-            file = open_file(self._extractor, path, *form, overwrite=True, checksum=True)
+            file = open_file(
+                self._extractor, path, *form, self.stages, overwrite=True, checksum=True
+            )
             with file as writer:
                 counts = compute_shard(
                     self._extractor,
@@ -130,6 +132,7 @@ def open_file(
     path: Path | None,
     format: str,
     id_type: IdType,
+    stages: StageClock,
     *,
     overwrite: bool,
     checksum: bool = False,
@@ -137,11 +140,14 @@ def open_file(
     """Begins the features file of a shard; without a path, JSON lines on standard output."""
     if path is None:
         return contextlib.nullcontext(StreamWriter(extractor.features()))
+    stages.lead("device")  # the canaries are the first to be computed, which takes seconds
+    metadata = extractor.metadata()
+    stages.lead("files")
     return open_writer(
         path,
         format=format,
         features=extractor.features(),
-        metadata=extractor.metadata(),
+        metadata=metadata,
         id_type=id_type,
         overwrite=overwrite,
         checksum=checksum,

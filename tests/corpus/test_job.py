@@ -14,9 +14,12 @@ from bert_features.corpus import run, shards
 from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
+from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
+from bert_features.monitor import stages
+from tests.clocks import stop_clock
 from tests.corpus.runs import EXAMPLES, StopRun, extract_until, shards_of, stop_after
 from tests.readers.inputs import standard_input
 
@@ -40,6 +43,21 @@ def test_the_shards_hold_what_one_file_holds(config, texts, tmp_path, format):
     assert summary.output == tmp_path / "out"
     names = {path.name.partition(".")[0] for path in (tmp_path / "out").iterdir()}
     assert names == {"_manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
+
+
+@pytest.mark.usefixtures("kept_steps")
+@pytest.mark.parametrize(("output", "files"), [("out.npz", 1), ("out/", 4)])
+def test_the_canaries_are_time_of_the_device(config, texts, tmp_path, monkeypatch, output, files):
+    """They are the first to be computed, before a file is opened."""
+    pass_time, metadata = stop_clock(monkeypatch, stages), FeatureExtractor.metadata
+
+    def slow(extractor):
+        pass_time(7)
+        return metadata(extractor)
+
+    monkeypatch.setattr(FeatureExtractor, "metadata", slow)
+    summary = extract(config(), texts, f"{tmp_path}/{output}")
+    assert summary.stages.waited["device"] == summary.stages.elapsed == 7 * files
 
 
 def test_the_manifest_says_what_was_run(config, texts, tmp_path):
