@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
 selection=(-m "not release")
 case ${1:-} in
---fast) selection=(-m "not slow") && shift ;;
+--fast) selection=(-m "not slow and not release") && shift ;;
 --all) selection=() && shift ;;
 esac
 

@@ -256,6 +256,7 @@ def is_refused(path, content):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_crafted_pickles_run_nothing(tmp_path):
     """Several hundred, each in both layouts: one line each, and the canary is not there."""
     canary, path = tmp_path / "canary", tmp_path / "pytorch_model.bin"

@@ -122,6 +122,7 @@ def by_class(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_runs_on_cpus_of_different_classes_may_be_compared(by_class, precision):
     """With the embedded model: float32 is equal, and a folder that one began another goes on."""

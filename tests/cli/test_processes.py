@@ -26,6 +26,7 @@ from tests.toy import TOY, random_weights
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.release
 def test_a_reader_that_goes(toy, out, tmp_path):
     """As `| head -1`: the run ends without a word, and no ledger is left."""
     path = tmp_path / "long.txt"
@@ -139,6 +140,7 @@ def test_a_run_writes_objects_alone(toy, tmp_path):
     assert summary["stages"]["advice"] is None  # for ten texts
 
 
+@pytest.mark.release
 def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
     source, said = tmp_path / "source", tmp_path / "said"
     os.mkfifo(source)
@@ -183,6 +185,7 @@ def note_peaks(text, output, checkpoint, noted):
     noted.write_text(json.dumps([*peaks, peak()]))
 
 
+@pytest.mark.release
 def test_memory_does_not_grow_with_the_input(minilm_dir, read_lines, out, tmp_path):
     """Kept in memory, the features of the last three quarters would take more than the bound."""
     lines, bound = read_lines("udhr_300.txt") * 11, 100

@@ -21,6 +21,7 @@ from tests.corpus.runs import (
     shards_of,
     wait_until,
 )
+from tests.markers import of_release
 
 # With AVX2 alone oneDNN rounds the last row of 4 x 8 tokens in another way, and none of 16 x 8.
 OPTIONS = ["--uncased", "--max-seq-length=8", "--batch-size=16", "--layers=-1"]
@@ -83,7 +84,7 @@ def test_a_damaged_shard_is_repaired_with_the_same_bytes(config, texts, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, of_release(signal.SIGTERM)])
 def test_a_killed_run_goes_on_and_leaves_nothing(toy, many, computed, tmp_path, ending):
     out = tmp_path / "out"
     with begin(toy, many, out, "--dedupe") as process:
@@ -95,6 +96,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing(toy, many, computed, tmp_path, 
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_two_runs_at_once_share_a_cache_that_outlives_a_kill(toy, many, computed, tmp_path):
     cache = ["--cache", tmp_path / "cache"]
     with begin(toy, many, tmp_path / "killed", *cache) as process:

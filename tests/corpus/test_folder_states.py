@@ -288,6 +288,7 @@ def _contents(run):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("quick")
 def test_what_may_happen_to_a_folder(config, tmp_path, monkeypatch):
     monkeypatch.setattr(quick_model, "STEP_SECONDS", 0)

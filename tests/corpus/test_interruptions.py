@@ -71,6 +71,7 @@ def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.release
 def test_kills_at_random_moments(run, finish, undisturbed, whole, tmp_path):
     out, moments = tmp_path / "out", random.Random(50)
     of_shards = [entry.seconds for _, entry in Manifest.read(undisturbed).finished_shards()]

@@ -40,6 +40,7 @@ class Clock:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_run_of_many_shards(config, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "ShardWriter", TinyWriter)
     # A file system takes its time to bring each record to the disk.

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 CASES = ["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord", "folder", "repair", "memory"]
 

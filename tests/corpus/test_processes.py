@@ -32,6 +32,7 @@ from tests.corpus.runs import (
     wait_until,
     workers_of,
 )
+from tests.markers import of_release
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -189,7 +190,7 @@ def cpu_ticks(process):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("ending", [signal.SIGINT, of_release(signal.SIGKILL)])
 def test_a_run_that_is_ended_leaves_no_process_and_can_go_on(toy, many, whole, tmp_path, ending):
     out = tmp_path / "out"
     with stalled(toy, many, out, "--processes=2") as run:

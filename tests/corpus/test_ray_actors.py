@@ -109,6 +109,7 @@ def test_a_killed_worker_costs_its_shard_alone(
     wait_until(lambda: not cluster.actors())
 
 
+@pytest.mark.release
 @quick
 def test_a_node_is_lost_and_another_joins(toy, many, whole, cluster, tmp_path):
     out, stopped, before = tmp_path / "out", [], []
@@ -131,6 +132,7 @@ def test_a_node_is_lost_and_another_joins(toy, many, whole, cluster, tmp_path):
     assert shards_of(out) == whole
 
 
+@pytest.mark.release
 @quick
 def test_a_run_whose_driver_is_killed_goes_on(toy, many, whole, cluster, tmp_path):
     out = tmp_path / "out"
@@ -147,6 +149,7 @@ def test_a_run_whose_driver_is_killed_goes_on(toy, many, whole, cluster, tmp_pat
     assert not list(out.glob(".part*"))
 
 
+@pytest.mark.release
 @quick
 def test_ctrl_c_removes_what_is_half_written(toy, many, cluster, tmp_path):
     out = tmp_path / "out"
@@ -161,6 +164,7 @@ def test_ctrl_c_removes_what_is_half_written(toy, many, cluster, tmp_path):
     wait_until(lambda: not cluster.actors())
 
 
+@pytest.mark.release
 @quick
 def test_a_shard_that_is_lost_too_often_ends_the_run(toy, many, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_actors, "_TRIES", 2)
@@ -178,6 +182,7 @@ def test_a_shard_that_is_lost_too_often_ends_the_run(toy, many, cluster, tmp_pat
     assert len(killed) == 2
 
 
+@pytest.mark.release
 def test_a_ray_of_its_own_ends_with_the_run(config, texts, tmp_path):
     """Its actor has a model. No other machine reaches its ports, no other user its token."""
     import psutil  # Ray brings it

@@ -17,6 +17,7 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.files import open_store
 from tests.cli.command_line import run as run_command
 from tests.corpus.runs import EXAMPLES, MANY, SHARDS, begin, config_of, extract_until, shards_of
+from tests.markers import of_release
 from tests.s3_server import BREAK, BUSY, DENIED
 
 
@@ -123,7 +124,7 @@ def test_a_damaged_copy_is_named_by_its_address(config, texts, s3):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", [BREAK, BUSY, DENIED])
+@pytest.mark.parametrize("failure", [of_release(BREAK), of_release(BUSY), DENIED])
 def test_a_run_ends_when_a_shard_cannot_be_uploaded_and_can_go_on(
     config, texts, tmp_path, s3, failure
 ):
@@ -280,6 +281,7 @@ def test_a_killed_run_is_gone_on_with(many, whole, tmp_path, s3, toy, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("quick")
 def test_two_processes_write_to_s3(many, whole, s3, toy):
     extract(config_of(toy), many, f"{s3.bucket}/run/", processes=2)

@@ -42,6 +42,7 @@ def test_a_reader_installs_every_requirement_but_those_of_the_model():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_reader_needs_none_of_what_is_left_out(tmp_path):
     texts, features = tmp_path / "texts.txt", tmp_path / "features.parquet"
     texts.write_text("The bank of the river.\nA bank robber.\n")

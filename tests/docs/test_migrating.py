@@ -111,6 +111,7 @@ def program(folder, monkeypatch) -> dict[str, object]:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_every_name_of_a_program_runs(program):
     section = SECTIONS["extract_features.py"]
     outside, inside = (
@@ -179,6 +180,7 @@ def test_bert_as_service(namespace, oracle):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_sentence_transformers(namespace, oracle):
     run_calls("sentence-transformers", namespace)
     model, sentences = namespace["model"], namespace["sentences"]
@@ -193,6 +195,7 @@ def test_sentence_transformers(namespace, oracle):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_flair(namespace, oracle):
     run_calls("flair", namespace)
     embedding, words = namespace["embedding"], namespace["words"]

@@ -12,6 +12,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from bert_features.cli import app
+from tests.markers import of_release
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -85,7 +86,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 PYTHON_PAGES = [
-    page
+    of_release(page) if page.name == "python.md" else page
     for page in PAGES
     if page.name not in TESTED_ELSEWHERE
     if read_blocks(page.read_text(encoding="utf-8"), "python")

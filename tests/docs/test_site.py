@@ -37,6 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_reader_needs_no_network(site):
     assert {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")} - {"README.html"} <= {
         *site
@@ -50,6 +51,7 @@ def test_a_reader_needs_no_network(site):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_site_shows_what_a_git_host_shows(site):
     assert "<code>text a ||| text b</code>" in site["formats.html"]
     anchors = set(re.findall(r'id="bert_features\.(\w+)"', site["python.html"]))

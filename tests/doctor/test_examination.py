@@ -70,6 +70,7 @@ def test_tensorflow_is_asked_for_the_tpu_of_this_machine(
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_this_environment_is_healthy_and_nothing_heavy_is_imported():
     program = """
         import dataclasses, json, sys

@@ -18,6 +18,8 @@ from tests.packed import OUTPUTS, assert_as_alone, packed_batch
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import random_batch, random_weights
 
+pytestmark = [pytest.mark.slow, pytest.mark.release]
+
 ROOT = Path(__file__).resolve().parents[2]
 DEVICES = 2
 CONFIG = BertConfig(
@@ -125,7 +127,6 @@ def computed(tmp_path_factory):
 
 
 @needs_jax
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "attention", "length"),
     [
@@ -152,13 +153,11 @@ def test_every_layer_equals_float64_numpy(computed, precision, attention, length
 
 
 @needs_jax
-@pytest.mark.slow
 def test_only_long_rows_in_bfloat16_are_fused(computed):
     assert (computed / "fused.txt").read_text() == "128 bfloat16, 384 bfloat16"
 
 
 @needs_jax
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
 def test_texts_of_packed_rows_are_as_alone(computed, name):
     case = PACKED[name]
@@ -169,7 +168,6 @@ def test_texts_of_packed_rows_are_as_alone(computed, name):
 
 
 @needs_jax
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "attention"), FAMILIES)
 def test_every_layer_of_each_family_is_transformers_own(computed, name, kind, attention):
     states = np.load(computed / f"{name}-{kind}-{attention}.npy")
@@ -180,7 +178,6 @@ def test_every_layer_of_each_family_is_transformers_own(computed, name, kind, at
 
 
 @needs_jax
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWED)
 def test_windows_skip_blocks_of_keys(computed, kind):
     config, weights = families.checkpoint("modernbert").config, families.weights("modernbert")
@@ -196,7 +193,6 @@ def test_windows_skip_blocks_of_keys(computed, kind):
 
 
 @needs_jax
-@pytest.mark.slow
 @pytest.mark.parametrize(("form", "window", "kind", "length"), EDGES)
 def test_every_text_is_as_alone(computed, form, window, kind, length):
     batch, texts = forms.BATCHES[kind](window, length)

@@ -46,6 +46,7 @@ def test_command_line(toy, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "bert_features", "export", "--to", str(tmp_path / "out"),

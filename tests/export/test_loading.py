@@ -76,6 +76,7 @@ def test_outputs_of_a_fixed_length(toy, tmp_path):
     np.testing.assert_allclose(result["sep"], result["tokens"][:, 4], rtol=0, atol=1e-6)
 
 
+@pytest.mark.release
 def test_an_export_of_text_is_read_in_a_process_that_used_nothing_else(toy_text):
     """Its graph has operations of tensorflow-text, which must be known before it is read."""
     program = f"import bert_features; print(bert_features.load_export({str(toy_text)!r}).signature)"

@@ -71,6 +71,7 @@ def test_training_drops_out_and_gradients_reach_every_variable(encoder, batch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tf_keras")
 def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights):
     import tf_keras

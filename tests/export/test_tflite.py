@@ -29,6 +29,7 @@ TOKEN = [
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_every_output(toy, batch, weights, tmp_path):
     export = export_savedmodel(

@@ -182,6 +182,7 @@ def test_same_text_same_vector(minilm_dir, one_device, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_sums_of_layers_agree_in_other_batches(minilm_dir, read_lines):
     """Their values are the largest: in some, other batches change more than 1e-5."""
     four = {"layers": [-4, -3, -2, -1], "combine": "sum"}

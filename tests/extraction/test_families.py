@@ -87,6 +87,7 @@ def test_a_keras_layer_is_saved_and_loaded(folder, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", ["albert", "modernbert", "mpnet", "gte"])  # with own names
 def test_an_export_is_a_checkpoint_too(name, tmp_path):
     folder = families.folder(name, tmp_path)

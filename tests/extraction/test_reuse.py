@@ -21,6 +21,7 @@ from bert_features.formats.passport import check_numbers
 from bert_features.formats.records import Feature
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
+from tests.markers import of_release
 from tests.toy import WORDS
 
 EXAMPLES, DISTINCT = 300, 60
@@ -84,8 +85,8 @@ def store_in(folder):
     ("suffix", "settings"),
     [
         ("parquet", {"level": "word", "pooling": "mean", "long_text": "window"}),
-        ("npz", {"level": "sequence", "pooling": "mean+max", "dtype": "float16"}),
-        ("jsonl", {"level": "sequence", "pooling": "mean", "long_text": "window"}),
+        of_release("npz", {"level": "sequence", "pooling": "mean+max", "dtype": "float16"}),
+        of_release("jsonl", {"level": "sequence", "pooling": "mean", "long_text": "window"}),
         ("tfrecord", {"level": "token", "dtype": "bfloat16", "combine": "sum"}),
     ],
 )

@@ -88,6 +88,7 @@ def test_what_waits_to_be_written_shows(extractor):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_device_limits_a_run_of_a_real_model(minilm_dir):
     made = FeatureExtractor.from_checkpoint(str(minilm_dir), level="sequence")
     examples = [InputExample(i, "The river flows past the old bank. " * 8) for i in range(96)]

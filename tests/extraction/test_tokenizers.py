@@ -243,6 +243,7 @@ def test_tokenize_prints_pieces_and_frames(folders, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_sentencepiece_is_exported_inside(folders, tmp_path):
     folder = folders["albert"]
     settings = {"outputs": [LAST], "max_seq_length": 24}

@@ -272,17 +272,31 @@ FILES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+    """The passport of a case of `FILES` without a change."""
+    passports = {}
+
+    def passport(case):
+        module, name, settings = case
+        key = module, name, str(settings)
+        if key not in passports:
+            folder = module.write(name, tmp_path_factory.mktemp("unchanged") / name)
+            passports[key] = FeatureExtractor.from_checkpoint(folder, **settings).passport
+        return passports[key]
+
+    return passport
+
+
 @pytest.mark.parametrize(
     ("case", "change", "answer"), FILES, ids=lambda value: getattr(value, "__name__", None)
 )
-def test_each_change_of_a_checkpoint_is_named(tmp_path, case, change, answer):
+def test_each_change_of_a_checkpoint_is_named(tmp_path, unchanged, case, change, answer):
     module, name, settings = case
-    before, after = (module.write(name, tmp_path / each) for each in ("before", "after"))
-    change(after)
-    passports = [
-        FeatureExtractor.from_checkpoint(folder, **settings).passport for folder in (before, after)
-    ]
-    (found,) = passports[0].compare(passports[1])
+    folder = module.write(name, tmp_path / "changed")
+    change(folder)
+    passport = FeatureExtractor.from_checkpoint(folder, **settings).passport
+    (found,) = unchanged(case).compare(passport)
     assert re.search(answer, str(found)), found
 
 

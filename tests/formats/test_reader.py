@@ -93,6 +93,7 @@ for format in sys.argv[2:]:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's /proc")
 def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
     """The last 200 of 300 batches are 157 MB, which neither writing nor reading may hold."""

@@ -42,6 +42,7 @@ def test_mixed_precision_is_close_to_float32(minilm_dir):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_classifier_learns_questions_from_statements(minilm_dir):
     """Without punctuation, so that the words have to tell; each question has a statement of the
     same topic, and a third of these pairs is held out. A middle layer knows most of syntax.
@@ -105,6 +106,7 @@ def test_strings_in_vectors_out(minilm_dir):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
 def test_a_saved_model_loads_in_a_process_that_imports_the_layers(toy, tmp_path):
     path = tmp_path / "model.keras"

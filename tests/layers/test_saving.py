@@ -20,6 +20,7 @@ def fit(model, batch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("strings", [False, True], ids=["ids", "strings"])
 @pytest.mark.parametrize("kind", saving.KINDS)
 def test_loaded_models_compute_what_was_saved(tmp_path, kind, strings):

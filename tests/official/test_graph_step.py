@@ -99,6 +99,7 @@ def test_a_model_of_the_users_own_on_one_device(checkpoint):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_as_xla_compiles_it_on_several_gpus(checkpoint):
     """Batches are whole there: a shape is compiled for each."""
     runtime = two_devices_as("gpu")

@@ -51,6 +51,7 @@ def test_the_script_as_a_command(tmp_path, toy):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.eight_devices
 def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
     """Every field of the file is the official one."""
@@ -81,6 +82,7 @@ def test_the_script_on_eight_devices(tmp_path, minilm_tf1, official):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_tutorial(minilm_tf1, official, monkeypatch):
     monkeypatch.setattr(tutorial, "BERT_PRETRAINED_DIR", str(minilm_tf1))
     numbers = [i for i, text in enumerate(official.texts) if " ||| " not in text]

@@ -133,6 +133,7 @@ def check_texts(name, svg):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @EVERY
 def test_a_png_has_the_size_of_its_figure(written, name):
     header = written(name, ".png").read_bytes()[:24]

@@ -115,6 +115,7 @@ def test_importing_it_imports_neither_ray_nor_tensorflow():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves its files open
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 @pytest.mark.filterwarnings("ignore::FutureWarning:ray")

@@ -122,14 +122,17 @@ def jobs(toy, minilm_dir, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def on_jax(jobs, tmp_path_factory):
-    """The folder of what a process on JAX computed."""
+def on_jax(request, jobs, tmp_path_factory):
+    """The folder of what a process on JAX computed; what tests of release need takes 25 seconds."""
+    of_release = any(item.get_closest_marker("release") for item in request.session.items)
     folder = tmp_path_factory.mktemp("on_jax")
     (folder / "in.txt").write_text("a\n")
     refused = [case[:2] for case in REFUSED]
     subprocess.run(
         [sys.executable, "-W", "error::UserWarning:bert_features", "-m", "tests.on_jax"],
-        input=json.dumps({"folder": str(folder), "refused": refused, "jobs": jobs}),
+        input=json.dumps(
+            {"folder": str(folder), "refused": refused, "jobs": jobs, "of_release": of_release}
+        ),
         text=True,
         check=True,
         timeout=600,
@@ -194,11 +197,13 @@ def test_queries_for_late_interaction_are_those_of_sentence_transformers(on_jax)
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_verify_passes_for_each_family(facts):
     assert facts["verified"] == {name: ["jax", "reference"] for name in families.RELATIVES}
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_models_compute_the_same_after_loading(facts):
     """tests/layers/test_saving.py has all kinds of models, on TensorFlow."""
     forms = {".keras": 0.0, "weights": 0.0}
@@ -341,6 +346,7 @@ def by_slurm(i):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
     """As the hosts of a TPU slice: each writes its own share, and waits for no other to end."""
     address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}"}

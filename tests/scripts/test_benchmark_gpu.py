@@ -45,6 +45,7 @@ def without(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_it_runs_without_tensorflow(without, tmp_path):
     files = tmp_path / "out.json", tmp_path / "out.md"
     options = ["--device", "cpu", "--quick", "--rounds", 2, "--steps", 2, "--peak-tflops", 2]

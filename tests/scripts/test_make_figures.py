@@ -24,6 +24,7 @@ def test_it_has_the_figures_of_the_page():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("minilm_dir")
 def test_it_makes_a_figure_of_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [SCRIPT, "--to", str(tmp_path), "word.svg"])

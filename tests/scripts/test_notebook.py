@@ -150,6 +150,7 @@ def holds_figure(outputs) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_new_session_resumes_what_a_killed_one_began(minilm_dir, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     figures = []

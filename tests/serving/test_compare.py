@@ -178,6 +178,7 @@ def test_a_service_of_before(url, make, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_an_export(make, toy, tmp_path, monkeypatch):
     # Loading takes a second; what is beside the export is read again each time.
     monkeypatch.setattr(loading, "load_export", functools.cache(loading.load_export))

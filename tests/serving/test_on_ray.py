@@ -126,6 +126,7 @@ def parents_of_replicas():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves log files and sockets open
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_replicas_on_two_nodes_answer_with_the_vectors_of_the_extractor(cluster, url, extractor):

@@ -56,6 +56,7 @@ class TestOpenAI:
             wrong.embeddings.create(model="uncased_toy", input="a")
 
 
+@pytest.mark.release
 def test_no_request_makes_the_service_fail_or_answer_otherwise_than_its_page_says(address):
     """schemathesis makes them from the OpenAPI page, allowed ones and others."""
     checks = "not_a_server_error,status_code_conformance,response_schema_conformance"

@@ -247,6 +247,7 @@ def test_two_texts_are_two_inputs_or_a_pair(page, url, mode, body, tokens):
     assert page.locator(".typed .pointed").all_inner_texts() == ["river"]
 
 
+@pytest.mark.release
 def test_a_text_of_512_tokens_is_usable_and_says_what_was_cut(page):
     show(page, "river " * 515 + "delta", tokens=512)
     assert "6 tokens did not fit and were cut off." in page.inner_text(".counts")
@@ -385,6 +386,7 @@ def test_a_phone_shows_the_whole_page_in_its_width(open_page, url, scheme):
     assert is_dark == (scheme == "dark")
 
 
+@pytest.mark.release
 def test_the_heaviest_terms_and_the_spans_are_listed(open_page, tmp_path):
     folder = sparse_encoder.write("splade", tmp_path / "splade")
     spans = {"name": "parts", "level": "span", "layers": -1}

@@ -225,6 +225,7 @@ class TestProcesses:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_one_replica_is_one_process(toy):
     with Program(toy) as service:
         assert service.ask(["it"]).status_code == 200
@@ -311,6 +312,7 @@ def stop_event_loop(process):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_processes_that_stand_still_are_replaced_and_do_not_hold_up_ctrl_c_for_ever(supervised):
     before = workers_of(supervised.pid)
     os.kill(stopped := min(before), signal.SIGSTOP)

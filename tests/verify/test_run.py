@@ -67,6 +67,7 @@ def test_the_embedded_model_passes_in_bfloat16(minilm_dir, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_every_device_and_the_other_runtime_are_checked(toy, monkeypatch):
     leave_checks(monkeypatch, "golden values", "devices", "batch", "runtimes")
     report = verify_toy(toy)
@@ -83,6 +84,7 @@ def test_every_device_and_the_other_runtime_are_checked(toy, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_jax_runtime_passes_on_several_devices(toy):
     command = [sys.executable, "-m", "bert_features", "verify", toy, "--uncased", "--json"]
     result = subprocess.run(

@@ -106,6 +106,7 @@ def tpu(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_tpu_is_reported_with_its_utilisation(toy, tpu, monkeypatch):
     leave_checks(monkeypatch, "devices")
     report, _ = tpu(toy, precisions=("float32", "bfloat16"))
