@@ -9,9 +9,11 @@ from pathlib import Path
 SMAPS = Path("/proc/self/smaps")
 
 # A mapping of a library, read-only, of whose pages none differs from the file. Relocated pages do;
-# they would lose what was written.
+# they would lose what was written. An emulator may say that all sizes are 0, and nothing by that.
 _UNCHANGED = re.compile(
-    rb"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p .*\.so\S*\n(?:\w+: .*\n)*?Anonymous: +0 kB", re.MULTILINE
+    rb"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p .*\.so\S*\n"
+    rb"(?:\w+: .*\n)*?Rss: +[1-9]\d* kB\n(?:\w+: .*\n)*?Anonymous: +0 kB",
+    re.MULTILINE,
 )
 
 
