@@ -99,8 +99,7 @@ def import_tensorflow(
             for line in kept:
                 if failed or not _NOISE.match(line):
                     os.write(2, line)
-    if _is_own_process:
-        release_library_pages()
+    release_library_pages()
     return tensorflow
 
 
