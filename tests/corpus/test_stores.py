@@ -262,6 +262,7 @@ def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("quick")
 def test_a_killed_run_is_gone_on_with(many, whole, tmp_path, s3, toy, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the process that is killed

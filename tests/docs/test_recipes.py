@@ -32,7 +32,7 @@ from tests.docs.oracle import close
 from tests.reference.late_interaction import max_sim
 from tests.reference.numpy_encoder import NumpyEncoder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "recipes.md"
@@ -215,7 +215,6 @@ def test_recipe_9_words_of_your_own(recipe, oracle):
     close(recipe["vectors"], mixed[firsts])
 
 
-@pytest.mark.release
 def test_recipe_10_long_documents_by_windows(recipe, oracle, request, tmp_path, monkeypatch):
     document = recipe["document"]
     tokens, vector = read_in_windows(oracle, oracle.ids(document), room=62, stride=31)
@@ -236,7 +235,6 @@ def test_recipe_11_a_single_text_with_segment_id_1(recipe, oracle):
 
 
 # Keras 3.15 asks NumPy 2.4 for its variables in an outdated way when it saves them.
-@pytest.mark.release
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
 def test_recipe_12_a_classifier_from_strings_to_labels(recipe, oracle):
     texts = recipe["new_texts"]
@@ -249,14 +247,12 @@ def test_recipe_12_a_classifier_from_strings_to_labels(recipe, oracle):
     np.testing.assert_allclose(recipe["loaded"](texts), wanted, rtol=0, atol=1e-4)
 
 
-@pytest.mark.release
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_recipe_13_on_a_phone_with_tensorflow_lite(recipe, oracle):
     means = np.stack([oracle(text)[6].mean(axis=0) for text in recipe["texts"]])
     close(recipe["vectors"], means / np.linalg.norm(means, axis=1, keepdims=True))
 
 
-@pytest.mark.release
 def test_recipe_14_features_of_a_fine_tuned_model(recipe, oracle):
     weights = recipe["layer"].encoder.weights_dict()
     ids = np.array([oracle.ids("It was a joy.")])
@@ -267,18 +263,15 @@ def test_recipe_14_features_of_a_fine_tuned_model(recipe, oracle):
     assert np.abs(recipe["vector"] - oracle("It was a joy.")[2].mean(axis=0)).max() > 1e-3
 
 
-@pytest.mark.release
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what these packages import
 def test_recipe_15_search_with_faiss_lancedb_and_qdrant(recipe, oracle):
     assert_loan(recipe, oracle, recipe["scores"][0, 0])
 
 
-@pytest.mark.release
 def test_recipe_16_search_with_pgvector(database, recipe, oracle):
     assert_loan(recipe, oracle, recipe["cosine"])
 
 
-@pytest.mark.release
 def test_recipe_17_late_chunking(recipe, oracle):
     for query, hit in zip(recipe["queries"], recipe["found"], strict=True):
         text = recipe["documents"][hit.unique_id]
@@ -296,7 +289,6 @@ def splade_folder(tmp_path):
     return sparse_encoder.write("splade", tmp_path / "splade")
 
 
-@pytest.mark.release
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_recipe_18_sparse_vectors_in_qdrant_and_pgvector(splade_folder, recipe):
     products = (recipe["terms"] @ recipe["query"].T).toarray()[:, 0]
@@ -316,7 +308,6 @@ def colbert(tmp_path, minilm_dir):
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
-@pytest.mark.release
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_recipe_19_late_interaction_with_qdrant(colbert, recipe, oracle):
     units = []
@@ -349,7 +340,6 @@ def entities(tmp_path):
     return shutil.copy(ROOT / "tests" / "data" / "entities.conll", tmp_path)
 
 
-@pytest.mark.release
 def test_recipe_20_a_tagger_on_one_layer(entities, recipe, oracle):
     origin = find_origin("words.parquet", ExtractConfig(), [2])
     (score,) = probe(origin, metric="macro_f1").found.scores
@@ -359,7 +349,6 @@ def test_recipe_20_a_tagger_on_one_layer(entities, recipe, oracle):
     close(first.layer_output_1, oracle("Washington crossed the river in winter .")[3][1])
 
 
-@pytest.mark.release
 def test_recipe_21_small_checkpoints_to_try(recipe, oracle):
     assert recipe["found"].unique_id == 1
     projection = recipe["projection"]["linear.weight"].astype(np.float64)
@@ -391,7 +380,6 @@ def sentence_vectors():
     return names["SentenceVectors"]
 
 
-@pytest.mark.release
 def test_recipe_22_scores_with_mteb(sentence_vectors, minilm_dir, tmp_path, oracle):
     shutil.copytree(minilm_dir, folder := tmp_path / "prompts")
     prompts = {"query": "query: ", "passage": "passage: "}

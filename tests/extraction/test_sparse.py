@@ -120,6 +120,7 @@ def test_of_several_windows_a_term_has_its_largest_weight():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
     folder = sparse_encoder.write("inference_free", tmp_path / "model")
     last = {"layers": [-1]}

@@ -27,6 +27,7 @@ class TestOpenAI:
         with openai.OpenAI(base_url=f"{address}/v1", api_key="secret-token") as client:
             yield client
 
+    @pytest.mark.release
     def test_embeddings(self, client, extractor):
         answer = client.embeddings.create(model="uncased_toy", input=TEXTS)
         vectors = [entry.embedding for entry in answer.data]

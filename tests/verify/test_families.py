@@ -7,6 +7,7 @@ from tests.verify.reports import leave_checks, outcomes, verify_toy
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("name", families.RELATIVES)
 def test_verify_passes(name, tmp_path, monkeypatch):
