@@ -111,7 +111,7 @@ def url(cluster, toy, tmp_path):
 
 
 def is_ready(url):
-    with contextlib.suppress(requests.ConnectionError):
+    with contextlib.suppress(requests.ConnectionError, requests.Timeout):
         return requests.get(f"{url}/readyz", timeout=60).status_code == 200
     return False
 
