@@ -75,7 +75,6 @@ def cluster():
     cluster.shutdown()
 
 
-@pytest.mark.release
 @quick
 def test_a_killed_worker_costs_its_shard_alone(
     toy, many, whole, cluster, tmp_path, caplog, monkeypatch
