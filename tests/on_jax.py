@@ -26,6 +26,7 @@ from bert_features.runtime.jax import JaxRuntime
 from bert_features.verify import other_runtime
 from tests import families
 from tests.cli.command_line import run
+from tests.encoder import gradients
 from tests.layers import saving
 from tests.toy import TOY, random_batch, random_weights
 from tests.verify.reports import leave_checks, outcomes, verify_toy
@@ -203,6 +204,7 @@ def main():
         }
     for name, job in wanted["jobs"].items():
         np.savez(folder / f"{name}.npz", **features(job))
+    np.savez(folder / "gradients.npz", *gradients.gradients())
     arrays, of_step = step()
     np.savez(folder / "step.npz", **arrays)
     (folder / "facts.json").write_text(json.dumps(facts | of_step))

@@ -74,8 +74,9 @@ def _finish(vectors: Tensor, output: OutputSpec, weights: Mapping[str, Tensor]) 
         if isinstance(module, int):
             vectors = vectors[..., :module]
         elif isinstance(module, str):
-            norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
-            vectors = vectors / ops.maximum(norm, _MIN_NORM)
+            squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+            # Before the root, whose gradient at 0 is not a number under XLA.
+            vectors = vectors / ops.sqrt(ops.maximum(squares, _MIN_NORM**2))
         else:
             vectors = _dense(vectors, module, weights)
     return ops.cast(vectors, output.dtype)

@@ -16,6 +16,7 @@ from bert_features.encoder.forms import traced_for
 from bert_features.encoder.kinds import COMPUTE
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs
+from tests.encoder import gradients
 from tests.reference import numpy_outputs
 from tests.toy import TOY
 
@@ -203,3 +204,18 @@ def test_words_of_rows_of_unknown_length(encoded, batch):
     state = encoded["encoder_outputs"][-1]
     wanted = compute(encoded, batch, layers=[-1], level="word", pooling="max")
     np.testing.assert_array_equal(run(state, batch["word_indices"]), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["plain", "XLA"])
+def test_gradients_are_numbers_where_rows_words_and_spans_are_empty(jit_compile):
+    """They agree with the differences of the loss in their own direction."""
+    found = gradients.gradients(jit_compile)
+    assert all(np.isfinite(each).all() for each in found)
+    states = gradients.states()
+    ends = [
+        float(gradients.loss(*(x + factor * d for x, d in zip(states, found, strict=True))))
+        for factor in (1e-3, -1e-3)
+    ]
+    wanted = 2e-3 * sum((each**2).sum() for each in found)
+    np.testing.assert_allclose(ends[0] - ends[1], wanted, rtol=1e-3)

@@ -25,6 +25,7 @@ from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
 from tests import families, multi_vector, sentence_dense, sparse_encoder
 from tests.conftest import NUM_DEVICES
+from tests.encoder import gradients
 from tests.made_up_machine import install
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -179,6 +180,14 @@ def test_every_output_equals_tensorflows(on_jax, of_tensorflow, jobs, job):
                 )
                 compared += 1
         assert compared == len(got.files) >= len(jobs[job]["texts"])
+
+
+@pytest.mark.slow
+def test_gradients_of_poolings_equal_tensorflows(on_jax):
+    """Also where rows, words and spans are empty."""
+    with np.load(on_jax / "gradients.npz") as got:
+        for found, wanted in zip(got.values(), gradients.gradients(), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
