@@ -24,7 +24,6 @@ from bert_features.files.reporting import describe_size
 
 if TYPE_CHECKING:
     from bert_features.corpus.run import ExtractSummary
-    from bert_features.extraction.counts import Counts
 
 logger = logging.getLogger("bert_features")
 
@@ -180,10 +179,11 @@ def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_s
         "tokens": f"{counts.tokens:,}",
         "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
         + cures,
-        **_describe_rare(counts),
+        **_describe_rare(summary, settings),
         **_describe_layers(settings),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
-        "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s",
+        "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s"
+        + ", this run alone" * bool(summary.before.examples),
         "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
     if is_small:  # or nothing was computed
@@ -211,18 +211,22 @@ def _describe_before(summary: "ExtractSummary") -> str:
     return f", {share} before this run"
 
 
-def _describe_rare(counts: "Counts") -> dict[str, str]:
+def _describe_rare(summary: "ExtractSummary", settings: ExtractConfig) -> dict[str, str]:
     """Lines of the summary that only some runs need."""
-    rows = {}
+    from bert_features.extraction.losses import describe_unknown
+
+    counts, rows = summary.counts, {}
     if counts.examples_reused:
         share = counts.examples_reused / counts.examples
         rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
         if counts.examples_from_cache:
             rows["reused"] += f", {counts.examples_from_cache:,} from the cache"
+        if summary.before.examples and settings.cache is None:
+            rows["reused"] += "; without --cache a run computes the texts of earlier runs again"
     if counts.empty_examples:
         rows["empty"] = f"{counts.empty_examples:,} examples without text"
     if counts.tokens_unknown:
-        rows["unknown"] = f"{counts.tokens_unknown:,} tokens are [UNK], {counts.unknown_share:.1%}"
+        rows["unknown"] = describe_unknown(counts)
     if counts.non_finite_examples:
         rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
     if counts.values_clipped:

@@ -66,16 +66,18 @@ def _measure(settings: ExtractConfig, inputs: list[str]) -> float:
 
 
 def _facts(result: "Plan", settings: ExtractConfig, speed: float | None) -> list[str]:
+    from bert_features.extraction.losses import describe_unknown
+
     share = result.truncated_examples / max(result.examples, 1)
     cures = describe_cures(result.cures) if result.tokens_lost else ""
     rows = {
         "examples": f"{result.examples:,}",
         "tokens": f"{result.output_tokens:,}, [CLS] and [SEP] included",
-        "truncated": f"{result.truncated_examples:,} examples ({share:.2%}), "
+        "truncated": f"{result.truncated_examples:,} examples ({share:.2%} of all), "
         f"{result.tokens_lost:,} tokens lost{cures}",
     }
     if result.tokens_unknown:
-        rows["unknown"] = f"{result.tokens_unknown:,} tokens are [UNK], {result.unknown_share:.1%}"
+        rows["unknown"] = describe_unknown(result)
     if result.windowed_examples:
         total = f"{result.row_lengths.sum():,} computed"
         rows["rows"] = f"{total}, several for {result.windowed_examples:,} examples"
@@ -151,7 +153,7 @@ def _buckets(result: "Plan", settings: ExtractConfig) -> list[str]:
     packed = f"{result.packed_pad_waste:.1%} with packing, " if shares_rows else ""
     parts = [
         table(lines, head=("shape", "rows", "batches", "pad waste"), right=range(4)),
-        f"filler rows, part of the pad waste: {result.filler_share:.1%}",
+        f"filler rows, part of the pad waste: {result.filler_share:.1%} of computed tokens",
         "",
         f"pad waste on a TPU or GPU: {packed}{result.unpacked_pad_waste:.1%} without packing",
     ]

@@ -48,7 +48,7 @@ def describe_stages(times: StageTimes, facts: RunFacts) -> list[str]:
         for stage in STAGES
     ]
     name = "stage" if processes == 1 else f"stage, sum of {processes} processes"
-    head = [name, "busy", "", "waited for", ""]
+    head = [name, "busy", "of the time", "waited for", "of the time"]
     return [table(rows, head=head, right=range(1, 5)), f"limit      {advice}"]
 
 

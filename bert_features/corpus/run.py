@@ -45,7 +45,8 @@ class ExtractSummary:
     """The result of `extract`.
 
     Attributes:
-      seconds: time from the first example read to the file closed.
+      counts: totals of the whole output, shards of earlier runs included.
+      seconds: time of this run from the first example read to the file closed.
       bytes_written: size of the output.
       output: the file or the folder written: its path, or its address; None for standard output.
       cures: settings that would keep what truncation cut off, with their values as in Python.

@@ -29,11 +29,9 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
     if counts.unknown_share > MAX_UNKNOWN_SHARE:
         rules = describe_vocabulary(checkpoint).get("rules")
         logger.warning(
-            "%s of %s tokens (%.1f%%) are [UNK]: the vocabulary %s lacks their words or characters"
-            "%s; take a checkpoint of the language of these texts, or a multilingual one",
-            f"{counts.tokens_unknown:,}",
-            f"{counts.tokens_kept:,}",
-            100 * counts.unknown_share,
+            "%s: the vocabulary %s lacks their words or characters%s; take a checkpoint of the "
+            "language of these texts, or a multilingual one",
+            describe_unknown(counts),
             checkpoint.vocab_file or f"of {checkpoint.name}",
             f", or words as its settings leave them ({', '.join(rules)})" if rules else "",
         )
@@ -62,6 +60,14 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
             checkpoint.name,
             _SPREADS if counts.non_finite_examples > 1 and packs(config, any_shape=False) else "",
         )
+
+
+def describe_unknown(counts: Counts) -> str:
+    """How many of the tokens are [UNK]; the total of a run also counts [CLS] and [SEP]."""
+    return (
+        f"{counts.tokens_unknown:,} of {counts.tokens_kept:,} tokens "
+        f"({counts.unknown_share:.1%}), without [CLS] and [SEP], are [UNK]"
+    )
 
 
 def warn_without_summary(

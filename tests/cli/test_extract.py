@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from bert_features import ExtractConfig, find_checkpoint, read_features
+from bert_features.cli.extract import describe_summary
 from bert_features.cli.settings import describe_cures
+from bert_features.corpus.run import ExtractSummary
+from bert_features.extraction.counts import Counts
 from bert_features.extraction.losses import find_cures
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
@@ -98,9 +101,32 @@ def test_unknown_tokens_are_reported(toy, out, tmp_path, caplog):
     text.write_text("漢 a b 字\n", encoding="utf-8")
     options = ["--checkpoint", toy, "--layers=-1", *SMALL]
     result = run("extract", text, "-o", out / "o.parquet", *options)
-    assert "unknown    2 tokens are [UNK], 50.0%\n" in result.stdout
-    assert "2 of 4 tokens (50.0%) are [UNK]: the vocabulary " in caplog.text
-    assert re.search(r"unknown +2 tokens are \[UNK\], 50.0%\n", run("plan", text, *options).stdout)
+    share = "2 of 4 tokens (50.0%), without [CLS] and [SEP], are [UNK]"
+    assert "tokens     6\n" in result.stdout
+    assert f"unknown    {share}\n" in result.stdout
+    assert f"{share}: the vocabulary " in caplog.text
+    assert re.search(rf"unknown +{re.escape(share)}\n", run("plan", text, *options).stdout)
+
+
+@pytest.mark.parametrize(
+    ("before", "cache", "reused", "speed"),
+    [
+        (0, None, "", ""),
+        (6, "cache", "", ", this run alone"),
+        (
+            *(6, None, "; without --cache a run computes the texts of earlier runs again"),
+            ", this run alone",
+        ),
+    ],
+)
+def test_a_resumed_run_says_what_its_counts_are_over(before, cache, reused, speed):
+    counts = Counts(examples=10, tokens=40, computed_tokens=30, tokens_reused=12, examples_reused=3)
+    done = Counts(examples=before, tokens=4 * before)
+    summary = ExtractSummary(counts, 2.0, 1000, None, before=done)
+    config = ExtractConfig(dedupe=True, cache=cache)
+    rows = describe_summary(summary, config, is_small=False).splitlines()
+    assert f"reused     3 of 10 examples (30%){reused}" in rows
+    assert f"speed      {(40 - 4 * before) / 2:.0f} tokens/s over 2.0 s{speed}" in rows
 
 
 def test_conll_in_a_text_file_is_noticed(toy, out, tmp_path, caplog):

@@ -55,7 +55,8 @@ def test_unknown_tokens_of_a_run(toy, tmp_path, caplog):
         assert counts.tokens_kept == sum(KEPT)
     assert summary.counts.empty_examples == 1
     (warning,) = [m for m in caplog.messages if "[UNK]" in m]
-    assert warning.startswith(f"7 of 17 tokens (41.2%) are [UNK]: the vocabulary {toy}/vocab.txt")
+    share = "7 of 17 tokens (41.2%), without [CLS] and [SEP], are [UNK]"
+    assert warning.startswith(f"{share}: the vocabulary {toy}/vocab.txt")
 
 
 def test_texts_in_memory_are_warned_of_too(toy, caplog):
