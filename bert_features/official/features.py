@@ -7,14 +7,15 @@ inputs and for code written for the official script.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH, kept_lengths
 from bert_features.errors import ConfigError
+from bert_features.official.tokenization import tokenize_all
 from bert_features.readers.input_example import InputExample
-
-if TYPE_CHECKING:
-    from bert_features.text.tokenizer import Tokenizer
+from bert_features.text.frame import Frame
+from bert_features.text.tokenizer import Tokenizer
+from bert_features.text.vocabulary import CLS, SEP
 
 _EXAMPLES_PER_CALL = 1024  # per call of the tokenizer, a graph that is faster on batches
 
@@ -41,7 +42,7 @@ class InputFeatures:
 
 
 def convert_examples_to_features(
-    examples: Iterable[InputExample], seq_length: int, tokenizer: "Tokenizer"
+    examples: Iterable[InputExample], seq_length: int, tokenizer: Any
 ) -> list[InputFeatures]:
     """Tokenises, truncates and pads examples as the official script does.
 
@@ -51,7 +52,8 @@ def convert_examples_to_features(
     Args:
       examples: the inputs.
       seq_length: the length of every row; longer examples are truncated.
-      tokenizer: the tokenizer of the checkpoint.
+      tokenizer: the tokenizer of the checkpoint, or an object of your own with its `tokenize` and
+        `convert_tokens_to_ids`.
 
     Raises:
       ConfigError: `seq_length` leaves no room for a token between [CLS] and the [SEP]s.
@@ -69,25 +71,33 @@ def convert_examples_to_features(
 
 
 def _convert_chunk(
-    chunk: Sequence[InputExample], seq_length: int, tokenizer: "Tokenizer"
+    chunk: Sequence[InputExample], seq_length: int, tokenizer: Any
 ) -> Iterator[InputFeatures]:
-    first = tokenizer.encode(example.text_a for example in chunk)
-    second = tokenizer.encode(example.text_b or "" for example in chunk)
-    frame = tokenizer.frame
-    sep = [frame.sep_id]
-    for example, a, b in zip(chunk, first, second, strict=True):
-        kept_a, kept_b = kept_lengths(len(a.ids), len(b.ids), seq_length, frame.separators)
-        ids = [frame.cls_id, *a.ids[:kept_a], *sep]
-        type_ids = [0] * len(ids)
+    frame, (cls, sep) = _OFFICIAL_FRAME, (CLS, SEP)
+    if isinstance(tokenizer, Tokenizer):
+        frame = tokenizer.frame
+        cls, sep = tokenizer.convert_ids_to_tokens(frame.special_ids)
+    # As in the official script, an empty text_b is not tokenized.
+    texts = [text for e in chunk for text in (e.text_a, *([e.text_b] if e.text_b else []))]
+    tokenized = iter(tokenize_all(tokenizer, texts))
+    for example in chunk:
+        a, b = next(tokenized), next(tokenized) if example.text_b else []
+        kept_a, kept_b = kept_lengths(len(a), len(b), seq_length, frame.separators)
+        tokens = [cls, *a[:kept_a], sep]
+        type_ids = [0] * len(tokens)
         if kept_b:  # as in the official script, a text_b without a piece counts as none
-            ids += [*sep * (frame.separators - 1), *b.ids[:kept_b], *sep]
+            tokens += [*[sep] * (frame.separators - 1), *b[:kept_b], sep]
             type_ids += [0] * (frame.separators - 1) + [int(frame.has_types)] * (kept_b + 1)
-        missing = seq_length - len(ids)
+        ids = tokenizer.convert_tokens_to_ids(tokens)
+        missing = seq_length - len(tokens)
         yield InputFeatures(
             unique_id=example.unique_id,
-            tokens=tokenizer.convert_ids_to_tokens(ids),
+            tokens=tokens,
             input_ids=ids + [frame.pad_id] * missing,
             input_mask=[1] * len(ids) + [0] * missing,
             input_type_ids=type_ids + [0] * missing,
-            tokens_lost=len(a.ids) + len(b.ids) - kept_a - kept_b,
+            tokens_lost=len(a) + len(b) - kept_a - kept_b,
         )
+
+
+_OFFICIAL_FRAME = Frame(cls_id=-1, sep_id=-1, pad_id=0, unknown_id=-1)  # its names count, not ids

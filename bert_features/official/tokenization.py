@@ -2,13 +2,15 @@
 
     from bert_features.official import tokenization
 
-FullTokenizer and BasicTokenizer are the graphs of `text`, which give the official tokens. For many
-texts `FullTokenizer.encode_ids`, which takes them together, is many times as fast as `tokenize`.
+Programs replace and change tokenizers, their parts and the functions of this module. So these are
+plain Python, with the original's names and the original's calls of each other. Where nothing was
+changed, many texts together take the graph of `text`, which gives the same pieces.
 """
 
-import itertools
+import contextlib
 import re
 import unicodedata
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,42 +18,100 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from bert_features.checkpoints.published import resolve
-from bert_features.errors import CheckpointError, check_process
+from bert_features.errors import CheckpointError
+from bert_features.official.eagerly import computed_eagerly
 from bert_features.text import tokenization
-from bert_features.text.normalization import Characters, find_words
-from bert_features.text.tokenizer import utf8
-from bert_features.text.unicode_tables import is_punctuation
+from bert_features.text.tokenizer import Tokenizer
+from bert_features.text.unicode_tables import CHINESE_RANGES, is_punctuation
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK, ids_of, parse_vocab
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class FullTokenizer(tokenization.FullTokenizer):
-    """`text.FullTokenizer`, with what else the original has.
+class FullTokenizer:
+    """Splits texts into words, and words into the pieces of a vocabulary.
 
     Args:
       vocab_file: the path or the address of a `vocab.txt`.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
 
     Attributes:
+      vocab: piece -> id.
       inv_vocab: id -> piece.
       basic_tokenizer: splits texts into words.
       wordpiece_tokenizer: splits words into pieces.
 
     Raises:
-      CheckpointError: see `text.FullTokenizer`.
+      CheckpointError: the vocabulary cannot be read, is empty, or is not UTF-8.
     """
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True) -> None:
-        super().__init__(_read_pieces(vocab_file), do_lower_case)
+        self._made_of = _read_pieces(vocab_file), do_lower_case
+        self.vocab = ids_of(self._made_of[0])
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The pieces of one text."""
-        return super().tokenize(convert_to_unicode(text))
+        words = self.basic_tokenizer.tokenize(text)
+        return [piece for word in words for piece in self.wordpiece_tokenizer.tokenize(word)]
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """The id of each piece; errors as `convert_by_vocab`."""
+        return convert_by_vocab(self.vocab, tokens)
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """The piece of each id; errors as `convert_by_vocab`."""
+        return convert_by_vocab(self.inv_vocab, ids)
+
+    def encode_ids(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        """The ids of many texts, see `tokenize_all`."""
+        return [self.convert_tokens_to_ids(tokens) for tokens in tokenize_all(self, texts)]
+
+
+def tokenize_all(tokenizer: Any, texts: Iterable[str | bytes]) -> list[list[str]]:
+    """What `tokenizer.tokenize` gives for each text, of any tokenizer.
+
+    By a graph, many times as fast, where nothing was changed.
+    """
+    graph = _graph_of(tokenizer)
+    if graph is None:
+        return [tokenizer.tokenize(text) for text in texts]
+    with computed_eagerly():
+        ids = graph.encode_ids(map(convert_to_unicode, texts))
+    return [graph.convert_ids_to_tokens(row) for row in ids]
+
+
+def _graph_of(tokenizer: Any) -> Tokenizer | None:
+    """The graph that gives a tokenizer's pieces; None unless it is as this package made it."""
+    if isinstance(tokenizer, Tokenizer):
+        is_ours = type(tokenizer).__module__.startswith("bert_features.")
+        return tokenizer if is_ours and "tokenize" not in vars(tokenizer) else None
+    if type(tokenizer) is not FullTokenizer or _code() != _CODE:
+        return None
+    pieces, do_lower_case = tokenizer._made_of
+    parts = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
+    made = BasicTokenizer(do_lower_case), WordpieceTokenizer(ids_of(pieces))
+    if [(type(p), vars(p)) for p in parts] != [(type(p), vars(p)) for p in made]:
+        return None
+    if vars(tokenizer).keys() & vars(FullTokenizer).keys():  # a method of its own
+        return None
+    if tokenizer not in _graphs:
+        with computed_eagerly(), contextlib.suppress(CheckpointError):  # it needs [UNK]
+            _graphs[tokenizer] = tokenization.FullTokenizer(pieces, do_lower_case)
+    return _graphs.get(tokenizer)
+
+
+# Not attributes: programs copy and pickle their tokenizers.
+_graphs: weakref.WeakKeyDictionary[FullTokenizer, Tokenizer] = weakref.WeakKeyDictionary()
+
+
+def _code() -> list[dict[str, Any]]:
+    """The functions and classes that take part, by name."""
+    holders = globals(), *map(vars, (FullTokenizer, BasicTokenizer, WordpieceTokenizer))
+    return [{name: value for name, value in of.items() if callable(value)} for of in holders]
 
 
 class BasicTokenizer:
@@ -62,24 +122,43 @@ class BasicTokenizer:
     """
 
     def __init__(self, do_lower_case: bool = True) -> None:
-        check_process()
         self.do_lower_case = do_lower_case
-        self._words = tf.function(
-            self._find, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The words of one text."""
-        check_process()
-        codes, starts = self._words([utf8(convert_to_unicode(text))])
-        letters = "".join(map(chr, codes.numpy()))
-        bounds = [*starts.numpy().tolist(), len(letters)]
-        return [letters[a:b] for a, b in itertools.pairwise(bounds)]
+        cleaned = self._tokenize_chinese_chars(self._clean_text(convert_to_unicode(text)))
+        parts: list[str] = []
+        for word in whitespace_tokenize(cleaned):
+            if self.do_lower_case:
+                word = self._run_strip_accents(word.lower())
+            parts += self._run_split_on_punc(word)
+        return whitespace_tokenize(" ".join(parts))
 
-    def _find(self, texts: Any) -> tuple[Any, Any]:
-        decoded = Characters.of(tf.strings.unicode_decode(texts, "UTF-8"))
-        words = find_words(decoded, do_lower_case=self.do_lower_case)
-        return words.characters.codes, words.starts
+    # Methods as in the original, for programs that call or replace them.
+
+    def _clean_text(self, text: str) -> str:
+        real = (c for c in text if c not in "\0\ufffd" and not _is_control(c))
+        return "".join(" " if _is_whitespace(c) else c for c in real)
+
+    def _tokenize_chinese_chars(self, text: str) -> str:
+        return "".join(f" {c} " if self._is_chinese_char(ord(c)) else c for c in text)
+
+    def _is_chinese_char(self, cp: int) -> bool:
+        return any(first <= cp <= last for first, last in CHINESE_RANGES)
+
+    def _run_strip_accents(self, text: str) -> str:
+        decomposed = unicodedata.normalize("NFD", text)
+        return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+    def _run_split_on_punc(self, text: str) -> list[str]:
+        parts, after_break = [], True
+        for char in text:
+            is_alone = _is_punctuation(char)
+            if is_alone or after_break:
+                parts.append("")
+            parts[-1] += char
+            after_break = is_alone
+        return parts
 
 
 class WordpieceTokenizer:
@@ -210,3 +289,6 @@ def __getattr__(name: str) -> Any:
         f"tokenization.{name} is not here; docs/migrating.md lists what is left out, and what to "
         "use"
     )
+
+
+_CODE = _code()

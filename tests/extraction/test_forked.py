@@ -5,11 +5,10 @@ import multiprocessing
 
 import pytest
 
-from bert_features import BertFeatures, BertTextInput, FeatureExtractor
-from bert_features.official.tokenization import BasicTokenizer, FullTokenizer
+from bert_features import BertFeatures, BertTextInput, FeatureExtractor, FullTokenizer
 from tests.cli.forks import call_in_fork
 
-TASKS = ["encode", "call", "make", "tokenize", "make tokenizer", "words", "layer", "text input"]
+TASKS = ["encode", "call", "make", "tokenize", "make tokenizer", "layer", "text input"]
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +57,13 @@ def fork_and_ask(toy, path):
         BertTextInput.from_checkpoint(toy, max_seq_length=16),
     )
     layer(rows := text_input(["a jackson"]))
-    tokenizer, words = FullTokenizer(f"{toy}/vocab.txt"), BasicTokenizer()
+    tokenizer = FullTokenizer(f"{toy}/vocab.txt")
     tasks = [
         lambda: extractor.encode("the bank").shape,
         lambda: extractor(["the bank", "a jackson"]),
         lambda: FeatureExtractor.from_checkpoint(toy, layers=-1).encode("a"),
         lambda: tokenizer.tokenize("the bank"),
         lambda: FullTokenizer(f"{toy}/vocab.txt").tokenize("the bank"),
-        lambda: words.tokenize("the bank"),
         lambda: layer(rows),
         lambda: text_input(["the bank"]),
     ]

@@ -1,8 +1,13 @@
 """InputFeatures: the official layout, and the official input_fn over them."""
 
+import copy
+import pickle
+
 import pytest
 
 from bert_features.errors import ConfigError
+from bert_features.official import tf1 as tf
+from bert_features.official import tokenization
 from bert_features.official.features import convert_examples_to_features
 from bert_features.official.input_fn import input_fn_builder
 from bert_features.readers.input_example import InputExample
@@ -59,3 +64,128 @@ def test_input_fn_of_features_in_memory(tokenizer):
     assert rows == [f.input_ids for f in features]
     with pytest.raises(ConfigError, match="are 10 long; seq_length is 12"):
         input_fn_builder(features, 12)
+
+
+class Letters(tokenization.FullTokenizer):
+    def tokenize(self, text):
+        return list(text.replace(" ", ""))
+
+
+class GraphOfLetters(FullTokenizer):
+    tokenize = Letters.tokenize
+
+
+class Blanks:
+    """An own class; `"".split(" ")` has a piece, so it must not be asked for a missing text_b."""
+
+    def tokenize(self, text):
+        return text.split(" ")
+
+    def convert_tokens_to_ids(self, tokens):
+        return [len(token) for token in tokens]
+
+
+class Unsplit(tokenization.BasicTokenizer):
+    def _run_split_on_punc(self, text):
+        return [text]
+
+
+def own_parts(t):
+    t.basic_tokenizer = Unsplit()
+    t.vocab = {**t.vocab, "is?": 9}
+    t.wordpiece_tokenizer = tokenization.WordpieceTokenizer(t.vocab, unk_token="no")
+
+
+def own_rules(t):
+    t.basic_tokenizer._clean_text = lambda text: text.replace("-", "")
+    t.basic_tokenizer._is_chinese_char = lambda cp: cp == ord("s")
+
+
+def letters(t):
+    t.tokenize = Letters.tokenize.__get__(t)
+
+
+CHANGES = [
+    (lambda t: setattr(t.basic_tokenizer, "do_lower_case", False), "IS is", "[UNK] is"),
+    (lambda t: setattr(t.basic_tokenizer, "tokenize", str.split), "is a?", "is [UNK]"),
+    (
+        lambda t: setattr(t.wordpiece_tokenizer, "max_input_chars_per_word", 3),
+        "is this",
+        "is [UNK]",
+    ),
+    (lambda t: setattr(t.wordpiece_tokenizer, "tokenize", list), "ab", "a b"),
+    (lambda t: t.vocab.update(ab=3), "ab a", "ab a"),
+    (own_parts, "is? its", "is? no"),
+    (own_rules, "i-s-a b", "[UNK] [UNK] a b"),
+    (letters, "a b", "a b"),
+    (letters, "ab", "a b"),
+]
+
+
+@pytest.mark.parametrize(("change", "text", "tokens"), CHANGES)
+def test_a_changed_tokenizer_is_asked(toy, change, text, tokens):
+    tokenizer = tokenization.FullTokenizer(f"{toy}/vocab.txt")
+    convert_examples_to_features([], 8, tokenizer)
+    tokenizer.encode_ids([text])  # by the graph
+    change(tokenizer)
+    wanted = ["[CLS]", *tokens.split(), "[SEP]"]
+    assert tokenizer.tokenize(text) == wanted[1:-1]
+    (features,) = convert_examples_to_features([InputExample(0, text)], 8, tokenizer)
+    assert features.tokens == wanted
+    assert features.input_ids[: len(wanted)] == [tokenizer.vocab[token] for token in wanted]
+    assert tokenizer.encode_ids([text]) == [features.input_ids[1 : len(wanted) - 1]]
+
+
+@pytest.mark.parametrize("patched", ["module", "class"])
+def test_changed_functions_are_asked(toy, monkeypatch, patched):
+    tokenizer = tokenization.FullTokenizer(f"{toy}/vocab.txt")
+    assert tokenizer.encode_ids(["is?"]) == [[5, 10]]
+    if patched == "module":
+        monkeypatch.setattr(tokenization, "_is_punctuation", lambda char: False)
+    else:
+        monkeypatch.setattr(tokenization.BasicTokenizer, "tokenize", lambda self, text: [text])
+    (features,) = convert_examples_to_features([InputExample(0, "is?")], 8, tokenizer)
+    assert features.tokens == ["[CLS]", "[UNK]", "[SEP]"]
+
+
+def test_a_class_of_a_program(toy):
+    tokenizers = Letters(f"{toy}/vocab.txt"), GraphOfLetters(TOY_VOCAB)
+    for tokenizer in tokenizers:
+        example = InputExample(0, "a b", "ba")
+        (features,) = convert_examples_to_features([example], 9, tokenizer)
+        assert features.tokens == ["[CLS]", "a", "b", "[SEP]", "b", "a", "[SEP]"]
+        assert features.input_ids == [2, 16, 17, 3, 17, 16, 3, 0, 0]
+    (features,) = convert_examples_to_features([InputExample(0, "a bank", "")], 6, Blanks())
+    assert features.tokens == ["[CLS]", "a", "bank", "[SEP]"]
+    assert features.input_ids == [5, 1, 4, 5, 0, 0]
+
+
+def test_what_was_not_changed_takes_the_graph(toy, monkeypatch, tokenizer):
+    """Also within a graph of the caller's, for copies, and after a change is taken back."""
+    official = tokenization.FullTokenizer(f"{toy}/vocab.txt")
+    monkeypatch.setattr(type(official), "tokenize", type(official).tokenize)  # the same
+    examples = [InputExample(0, b"IS this", "jackson"), InputExample(1, "no", None)]
+    wanted = ["[CLS] is this [SEP] jack ##son [SEP]", "[CLS] no [SEP]"]
+    with tf.Graph().as_default() as graph:
+        for each in (tokenizer, official, pickle.loads(pickle.dumps(official))):
+            assert tokenization._graph_of(each) is not None
+            features = convert_examples_to_features(examples, 8, each)
+            assert [" ".join(feature.tokens) for feature in features] == wanted
+        assert official.basic_tokenizer.tokenize("Is?") == ["is", "?"]
+        assert graph.get_operations() == []
+    other = copy.deepcopy(official)
+    other.basic_tokenizer.do_lower_case = False
+    assert tokenization._graph_of(other) is None
+    other.basic_tokenizer.do_lower_case = True
+    assert tokenization._graph_of(other) is not None
+
+
+def test_a_vocabulary_without_unk_is_no_graph(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[CLS]\n[SEP]\na\n<unk>\n", encoding="utf-8")
+    tokenizer = tokenization.FullTokenizer(str(path))
+    assert tokenizer.encode_ids(["a a"]) == [[2, 2]]
+    with pytest.raises(KeyError, match="UNK"):
+        tokenizer.encode_ids(["b"])
+    tokenizer.wordpiece_tokenizer.unk_token = "<unk>"
+    assert tokenizer.encode_ids(["b"]) == [[3]]

@@ -87,6 +87,19 @@ def test_basic_tokenizer_beside_plain_python(lower):
         assert tokenizer.tokenize(text) == reference.basic_tokenize(text, lower=lower), text
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_full_tokenizer_beside_the_reference(tmp_path, lower):
+    """One text by plain Python, many by the graph."""
+    pieces = [*PIECES, "a", "b", "##a", "##b", "é", "e", "'", "-", "博", "σ", "##σ", "ς", "[", "]"]
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(pieces), encoding="utf-8")
+    tokenizer = tokenization.FullTokenizer(path, lower)
+    wanted = reference.ReferenceTokenizer.from_tokens(pieces, lower=lower)
+    texts = random_texts(200)
+    assert [tokenizer.tokenize(text) for text in texts] == [wanted.tokenize(t) for t in texts]
+    assert tokenizer.encode_ids(texts) == [wanted.ids(text) for text in texts]
+
+
 def test_wordpiece_tokenizer_beside_the_reference():
     generator = random.Random(7)
     vocab = {piece: i for i, piece in enumerate(["[UNK]", "a", "ab", "##b", "##ba", "##aa", "b"])}
