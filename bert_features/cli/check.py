@@ -2,7 +2,6 @@
 
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,8 +107,6 @@ def _report(path: str, format: str | None) -> str:
     from bert_features.formats import read_features
 
     place = locate(path)
-    if isinstance(place, Path) and not place.exists():
-        raise OutputError(f"cannot read {place}: No such file or directory")
     try:
         with read_features(path, format=format) as file:
             unchecked = file.verify()

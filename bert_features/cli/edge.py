@@ -132,7 +132,8 @@ def _describe_foreseen(error: Exception) -> str | None:
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return _NO_THREAD
     if isinstance(error, OSError):
-        return _REFUSED.get(error.errno)
+        named = f"cannot use {error.filename}: {error.strerror}" if error.filename else None
+        return _REFUSED.get(error.errno, named)
     if isinstance(error, UnicodeEncodeError):
         lacking = f"{error.encoding}, which lacks {error.object[error.start]!r}"
         return f"standard output is {lacking}; set PYTHONIOENCODING=utf-8"

@@ -28,23 +28,22 @@ def read_config(name: str | Path) -> tuple[Path, str]:
     Raises ConfigError if there is neither, or it cannot be read.
     """
     path = Path(name)
-    if not path.exists() or path.is_dir():  # a pipe is no regular file
-        if (checkpoint := _CHECKPOINTS.get(str(name))) and not path.exists():
+    try:
+        return path, path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    except OSError as error:
+        is_absent = isinstance(error, FileNotFoundError)
+        if (checkpoint := _CHECKPOINTS.get(str(name))) and is_absent:
             is_cased = checkpoint.startswith(("cased", "multi_cased"))
             casing = "" if checkpoint == name else f" {{do_lower_case:{not is_cased}}}"
             raise ConfigError.naming(
                 f"there is no config {name} any more; pass {{checkpoint:{checkpoint!r}}}{casing}"
-            )
-        reason = "it is a folder" if path.is_dir() else "there is no such file"
-        if str(name) not in preset_names():
-            raise ConfigError(
-                f"cannot read the config {name}: {reason}; pass the path of a TOML file, or a name "
-                f"that comes with the package: {', '.join(preset_names())}"
-            )
-        path = PRESETS / f"{name}.toml"
-    try:
-        return path, path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+            ) from error
+        if str(name) in preset_names() and (is_absent or isinstance(error, IsADirectoryError)):
+            path = PRESETS / f"{name}.toml"
+            return path, path.read_text(encoding="utf-8")
+        raise ConfigError(
+            f"cannot read the config {name}: {error.strerror}; pass the path of a TOML file, or a "
+            f"name that comes with the package: {', '.join(preset_names())}"
+        ) from error

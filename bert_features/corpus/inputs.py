@@ -139,7 +139,8 @@ def _files_of(name: str, folders: bool) -> list[str]:
         raise InputError("the name of an input is empty; pass a file or a folder, such as .")
     if name == "-" or name.startswith(WEB):
         return [name]
-    return _remote_files(name, folders) if is_url(name) else _local_files(name, folders)
+    with reading(name):
+        return _remote_files(name, folders) if is_url(name) else _local_files(name, folders)
 
 
 def _local_files(name: str, folders: bool) -> list[str]:
@@ -152,9 +153,9 @@ def _local_files(name: str, folders: bool) -> list[str]:
         return [name]
     # Not a pipe, which would wait for a writer.
     if (manifest := path / MANIFEST).is_file():
-        with contextlib.suppress(OSError), manifest.open("rb") as file:
+        with manifest.open("rb") as file:
             _check_no_features(name, file.read(BEGINNING_BYTES))
-    with reading(name), os.scandir(path) as entries:
+    with os.scandir(path) as entries:
         files = [
             os.path.join(path, entry.name)  # noqa: PTH118 - as in the name, `./` included
             for entry in entries
@@ -167,18 +168,17 @@ def _remote_files(name: str, folders: bool) -> list[str]:
     if not (folders or glob.has_magic(name)):
         return [name]
     filesystem, path = connect(name, InputError)
-    with reading(name):
-        if glob.has_magic(name) and not filesystem.exists(path):
-            matches = filesystem.glob(path, detail=True).values()
-            hidden = _is_hidden(path.rpartition("/")[2])
-            files = _addresses(name, path, matches, hidden=hidden)
-            return _sorted(files, f"no file matches {name}; check the pattern and the bucket")
-        if not (folders and filesystem.isdir(path)):
-            return [name]
-        with contextlib.suppress(FileNotFoundError):
-            place = f"{path.rstrip('/')}/{MANIFEST}"
-            _check_no_features(name, filesystem.cat_file(place, start=0, end=BEGINNING_BYTES))
-        files = _addresses(name, path, filesystem.ls(path, detail=True))
+    if glob.has_magic(name) and not filesystem.exists(path):
+        matches = filesystem.glob(path, detail=True).values()
+        hidden = _is_hidden(path.rpartition("/")[2])
+        files = _addresses(name, path, matches, hidden=hidden)
+        return _sorted(files, f"no file matches {name}; check the pattern and the bucket")
+    if not (folders and filesystem.isdir(path)):
+        return [name]
+    with contextlib.suppress(FileNotFoundError):
+        place = f"{path.rstrip('/')}/{MANIFEST}"
+        _check_no_features(name, filesystem.cat_file(place, start=0, end=BEGINNING_BYTES))
+    files = _addresses(name, path, filesystem.ls(path, detail=True))
     return _sorted(files, _no_files(name))
 
 

@@ -26,7 +26,7 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
-from bert_features.files import Location, storage_errors
+from bert_features.files import Location
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
 from bert_features.formats.shard_files import find_missing
 from bert_features.machine.shares import Share, share_out
@@ -147,7 +147,7 @@ class FolderRun:
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
-        if not self._target.overwrite and self._has_begun():
+        if not self._target.overwrite and has_manifest(self._folder):
             begun = Manifest.read(self._folder)
             wanted = describe_run(self._config, self._checkpoint)
             if self._accept_new_numbers:
@@ -166,10 +166,6 @@ class FolderRun:
         plan = make_plan(self._config, self._inputs, self._folder, file_format, self._checkpoint)
         return plan, True
 
-    def _has_begun(self) -> bool:
-        with storage_errors(f"read {self._folder}", advice="nothing was changed"):
-            return has_manifest(self._folder)
-
     def _compute(self, state: "_State", is_new: bool, place: StorePlace | None) -> None:
         """Computes what is left to do."""
         manifest, monitor = state.manifest, self._monitor
@@ -180,7 +176,7 @@ class FolderRun:
                 if self._target.overwrite:
                     # Not before: what is there stays if the new run cannot begin.
                     empty(self._folder)
-                elif self._has_begun():
+                elif has_manifest(self._folder):
                     here = {**manifest.run, "device": ready.device}
                     resuming.check_same_plan(
                         Manifest.read(self._folder), replace(manifest, run=here)

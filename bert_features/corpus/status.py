@@ -13,7 +13,7 @@ from typing import Literal
 from bert_features.corpus.folder import Holder, find_holder
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
-from bert_features.files import Location, storage_errors
+from bert_features.files import Location
 from bert_features.files.store import in_parallel
 from bert_features.formats.manifest import (
     MANIFEST,
@@ -85,9 +85,7 @@ def read_status(folder: Location) -> Status:
     Raises OutputError if it is no such folder, or its manifest or a record of a shard is damaged.
     """
     holder = find_holder(folder)
-    with storage_errors(f"read {folder}", advice="pass the folder that a run wrote"):
-        has_begun = has_manifest(folder)
-    if not has_begun:
+    if not has_manifest(folder):
         if holder is not None:
             return Status(folder, "running", holder)
         if isinstance(folder, Path) and not folder.is_dir():

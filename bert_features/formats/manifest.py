@@ -228,10 +228,11 @@ class Manifest:
 
 
 def has_manifest(folder: Location) -> bool:
-    """Whether a folder has a manifest; raises OutputError if version 0.1.0 wrote it."""
+    """Whether a folder has a manifest; OutputError: version 0.1.0 wrote it, or it is not open."""
     store = open_store(folder)
-    if store.exists(MANIFEST):
-        return True
+    with storage_errors(f"read {folder}", advice="nothing was changed"):
+        if store.exists(MANIFEST):
+            return True
     with contextlib.suppress(OSError):
         if is_beginning(store.read(_MANIFEST_0_1)[:BEGINNING_BYTES]):
             raise OutputError(

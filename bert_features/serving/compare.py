@@ -11,7 +11,7 @@ from bert_features.errors import CheckpointError, ConfigError, OutputError, firs
 from bert_features.export.checks import PASSPORT
 from bert_features.extraction.canaries import canaries_of_export
 from bert_features.extraction.description import restore_config
-from bert_features.files import local_path
+from bert_features.files import is_there, local_path
 from bert_features.formats import SUFFIXES, folder_of, read_features
 from bert_features.formats.headers import feature_of
 from bert_features.formats.manifest import has_manifest
@@ -65,7 +65,7 @@ def _opened(side: Any, token: str | None) -> Any:
         path, text = read_config(name)
         return ExtractConfig.of(read_toml(text, str(path)))
     found = local_path(name) / PASSPORT
-    return _passport_of_export(found) if found.is_file() else name
+    return _passport_of_export(found) if is_there(found) else name
 
 
 def _passport(side: Any, other: Any) -> Passport:

@@ -61,6 +61,7 @@ THREAD = "no thread or process can be started: a limit is reached (ulimit -u), o
         (RuntimeError("can't start new thread"), THREAD, 1),
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), THREAD, 1),
         (OSError(errno.EMFILE, "x"), "too many open files; raise the limit (ulimit -n)", 1),
+        (PermissionError(errno.EACCES, "No access", "/a/b"), "cannot use /a/b: No access", 1),
         (
             tf.errors.UnavailableError(None, None, "the chip is lost\nat a.cc:12"),
             "the device failed: UnavailableError: the chip is lost",

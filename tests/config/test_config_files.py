@@ -53,11 +53,11 @@ def test_a_pipe_is_read():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("nowhere.toml", "there is no such file"),
-        ("folder/pogiatzis", "there is no such file"),
-        ("../presets/pogiatzis", "there is no such file"),
-        ("", "it is a folder"),
-        ("folder", "it is a folder"),
+        ("nowhere.toml", "No such file or directory"),
+        ("folder/pogiatzis", "No such file or directory"),
+        ("../presets/pogiatzis", "No such file or directory"),
+        ("", "Is a directory"),
+        ("folder", "Is a directory"),
     ],
 )
 def test_what_is_neither_is_refused_with_the_names(name, reason, tmp_path, monkeypatch):
