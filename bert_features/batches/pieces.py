@@ -15,6 +15,7 @@ from bert_features.batches.long_text import LongText
 from bert_features.batches.rows import head_lengths
 from bert_features.batches.words import Units, text_lengths
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.text import notice_separator
 from bert_features.text.tokenizer import Tokenizer, utf8
 
 Offset = tuple[int, int] | None
@@ -113,6 +114,7 @@ def tokenize_units(
     Then the first character of each piece in its unit, and one past its last, int32 [P], or zeros
     if they are not wanted, as they take longer.
     """
+    notice_separator(units.strings)
     whole_ids = tokenizer.markers + (() if mask_id is None else (mask_id,))
     if not whole_ids:
         return _tokenize(tokenizer, units, with_places=with_places)

@@ -3,14 +3,18 @@
 Text is `text a ||| text b`, as the official script reads it. Words are separated by white space.
 """
 
+import functools
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bert_features.readers.contents import watch
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import is_cheap_to_count, open_bytes, reading
 from bert_features.readers.source import Source
+
+logger = logging.getLogger("bert_features")
 
 _SEPARATOR = "|||"
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.
@@ -42,6 +46,22 @@ def count_rows(source: Source) -> int | None:
             count += block.count(b"\n")
             last = block[-1:]
     return count + (last != b"\n")
+
+
+def notice_separator(texts: Iterable[str]) -> None:
+    """Logs a warning if a text or word, which is computed as it is, has the separator of pairs."""
+    if any(_SEPARATOR in t and (t == _SEPARATOR or f" {_SEPARATOR} " in t) for t in texts):
+        _warn_of_separator()
+
+
+@functools.cache  # once in a process
+def _warn_of_separator() -> None:
+    logger.warning(
+        "a text has ' %s ' and is computed as one text: only lines of a text file are pairs in "
+        "this notation; pass a pair as a tuple of two texts in Python, in `pairs` over HTTP, in "
+        "two columns of a table",
+        _SEPARATOR,
+    )
 
 
 def _split_text(line: str) -> tuple[str, str | None]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from bert_features.formats import read_features
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
 from bert_features.formats.passport import Passport
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.readers.text import notice_separator
 from bert_features.serving.connection import Connection, in_thread
 from bert_features.serving.messages import Info
 from bert_features.serving.parts import RequestPart, cut, kind_of
@@ -254,6 +256,7 @@ class Client(EncodesByPrompt):
             raise ServiceError("the client is closed; make another one")
         check_spans(spans, call.wanted)
         kind = kind_of(texts, is_tokenized=is_tokenized)
+        notice_separator(texts if kind == "texts" else chain.from_iterable(texts))
         parts = cut(texts, kind, call.wanted, call.info, spans=spans)
         batches = [batch for batches in call.answers(parts) for batch in batches]
         if lost := sum(int(batch.counts[_LOST].sum()) for batch in batches):

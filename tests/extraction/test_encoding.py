@@ -15,6 +15,7 @@ from bert_features import BertFeatures, FeatureExtractor, FullTokenizer, Padded,
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.extraction.encoding import collect
 from bert_features.readers.input_example import InputExample
+from bert_features.readers.text import _warn_of_separator
 from bert_features.runtime import loop
 
 SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_lower_case": True}
@@ -46,6 +47,16 @@ def test_a_sequence_output_is_one_array(extractor, records):
     np.testing.assert_array_equal(vectors, wanted)
     # Of an iterator the number is unknown, and nothing else changes.
     np.testing.assert_array_equal(extractor.encode(iter(TEXTS), "sequence"), wanted)
+
+
+def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(extractor, caplog):
+    _warn_of_separator.cache_clear()
+    for texts in (["a ||| b"], [("a", "b")], {"text": ["a ||| b"]}, [["a", "|||", "b"]]):
+        field = {"text_field": "text"} if isinstance(texts, dict) else {}
+        (record,) = extractor(texts, **field)
+        assert ("[UNK]" in record.tokens) == (texts != [("a", "b")])  # the toy has no bar
+    (message,) = [message for message in caplog.messages if "|||" in message]
+    assert message.startswith("a text has ' ||| ' and is computed as one text")
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 import itertools
 
+import pytest
+
 from bert_features.config.input_format import InputFormat
+from bert_features.readers.text import _warn_of_separator, notice_separator
 from tests.readers.inputs import count_examples, of_words, read, write
 
 
@@ -25,3 +28,20 @@ def test_words_and_text_split_pairs_alike(tmp_path):
     as_words = [(e.text_a, e.text_b) for e in read(path, format="words")]
     assert as_words == as_text
     assert sum(b is not None for _, b in as_text) > 5
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_noticed"),
+    [
+        (["a", "a ||| b"], True),
+        ([" ||| b"], True),
+        (["a", "|||", "b"], True),  # of words
+        (["a|||b", "a ||| ", "||| b", "a | b", ""], False),  # no pair in a file either
+    ],
+)
+def test_the_separator_in_a_text_is_noticed_once(texts, is_noticed, caplog):
+    _warn_of_separator.cache_clear()
+    for _ in range(2):
+        notice_separator(texts)
+    assert len(caplog.messages) == is_noticed
+    assert all("as a tuple of two texts in Python" in message for message in caplog.messages)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import bert_features
+from bert_features.readers.text import _warn_of_separator
 from bert_features.serving import engine as engine_module
 from bert_features.serving import service as service_module
 from bert_features.serving.app import _explain
@@ -42,6 +43,14 @@ def error_of(answer, status, kind):
 
 
 class TestFeatures:
+    def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(self, client, caplog):
+        _warn_of_separator.cache_clear()
+        for texts in (["a b"], ["a ||| b"], ["a ||| b"]):
+            (result,) = post(client, texts=texts, outputs=["mean"]).json()["results"]
+        assert result["type_ids"] == [0] * 7  # [CLS] a | | | b [SEP]
+        (message,) = caplog.messages
+        assert "in `pairs` over HTTP" in message
+
     def test_all_parts_of_an_answer(self, client, extractor):
         answer = post(client, texts=TEXTS, outputs=["mean", "last"]).json()
         assert answer["model"] == "uncased_toy"

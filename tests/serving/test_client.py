@@ -14,6 +14,7 @@ import pytest
 
 from bert_features import Client
 from bert_features.errors import ConfigError, InputError, ServiceError
+from bert_features.readers.text import _warn_of_separator
 from bert_features.serving import client as client_module
 from bert_features.serving import connection
 from tests.serving.stand_in import ARROW, LIMITS, StandIn, answer, make_info, vector_of
@@ -52,6 +53,21 @@ def test_each_text_has_its_vector(service, client):
     assert client.encode([("a", "b"), ("c", "d")]).tolist() == vectors(("a", "b"), ("c", "d"))
     assert service.bodies[-1]["pairs"] == [["a", "b"], ["c", "d"]]
     assert client.encode([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_tokenized", "count"),
+    [(["a ||| b"], False, 1), ([["a", "|||", "b"]], True, 1), ([("a", "b")], False, 0)],
+)
+def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(
+    service, client, texts, is_tokenized, count, caplog
+):
+    _warn_of_separator.cache_clear()
+    for _ in range(2):
+        client.encode(texts, is_tokenized=is_tokenized)
+    assert len(caplog.messages) == count
+    field = "words" if is_tokenized else "texts" if count else "pairs"
+    assert service.bodies[-1][field] == [list(texts[0]) if field == "pairs" else texts[0]]
 
 
 def test_queries_and_documents_have_their_prompts(service):
