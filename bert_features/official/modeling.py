@@ -21,6 +21,7 @@ import tensorflow as tf
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.weight_readers import some
 from bert_features.config import bert_config
+from bert_features.encoder.attention.plain import MASK_BIAS
 from bert_features.encoder.forms import check_backend
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.types import Tensor
@@ -96,7 +97,8 @@ class BertModel:
       config: the architecture.
       is_training: False; training is left out.
       input_ids: int [B, S].
-      input_mask: int [B, S], 1 for real tokens; by default all are.
+      input_mask: [B, S], 1 for real tokens; by default all are. Attention adds (1 - mask) * -10000
+        to its scores, as in the original, whatever the values are.
       token_type_ids: int [B, S]; by default 0.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       scope: the scope of the variables; by default `bert`.
@@ -105,7 +107,8 @@ class BertModel:
       CheckpointError: the config does not describe a BERT encoder.
       ConfigError: `is_training` is true; it is called outside of a graph; the config is that of
         another architecture; or Keras runs on another backend than TensorFlow.
-      ValueError: `input_ids` is not [B, S], or its rows are longer than the position embeddings.
+      ValueError: `input_ids` or another input is not [B, S], or the rows are longer than the
+        position embeddings.
     """
 
     def __init__(
@@ -149,9 +152,14 @@ class BertModel:
         types = tf.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         inputs = {
             "input_word_ids": input_ids,
-            "input_mask": tf.cast(mask, tf.int32),
+            "input_mask": (1.0 - tf.cast(mask, tf.float32)) * MASK_BIAS,
             "input_type_ids": tf.cast(types, tf.int32),
         }
+        for name, tensor in inputs.items():
+            if not tensor.shape.is_compatible_with(input_ids.shape):
+                raise ValueError(
+                    f"{name} has the shape {tensor.shape}; input_ids {input_ids.shape}"
+                )
         outputs, _ = encoder.stateless_call(weights, [], inputs)
         self.embedding_table = weights[0]
         self.embedding_output = outputs["embedding_output"]

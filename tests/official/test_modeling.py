@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bert_features.official
+from bert_features.encoder.forms import traced_for
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.official import modeling
 from bert_features.official import tf1 as tf
@@ -171,6 +172,28 @@ def test_mask_and_types_may_be_left_out(toy, one_hot):
     np.testing.assert_array_equal(got["embedding_table"], WEIGHTS["embeddings/word_embeddings"])
 
 
+# Scores near 20,000 have three digits behind the point in float32, there and here.
+@pytest.mark.parametrize(
+    ("values", "tolerance", "device"),
+    [
+        ([3, 2, 1, 0, -1, 3], 1e-2, ("cpu", {})),
+        ([0.9999] * 6, 2e-5, ("cpu", {"row_limit": 3})),
+        ([1, 0.9999, 0.9998, 0.5, 0, 1], 2e-5, ("cpu", {"row_limit": 9})),
+        ([1, 0.9999, 0.9998, 0.5, 0, 1], 2e-5, ("tpu", {})),
+    ],
+)
+def test_a_mask_of_any_values_has_the_official_arithmetic(toy, values, tolerance, device):
+    kind, choices = device
+    ids = random_batch(TOY, [6, 6], 6)["input_word_ids"]
+    mask = np.array([values, [1, 1, 1, 1, 0, 0]], np.float32)
+    with traced_for(kind, **choices):
+        got = run_loaded(TOY, f"{toy}/bert_model.ckpt", ids, mask)
+    encoder = NumpyEncoder(TOY, WEIGHTS)
+    encoder.bias = (1 - mask) * -10000.0
+    wanted = encoder(ids, mask, np.zeros_like(ids))
+    np.testing.assert_allclose(got["sequence_output"], wanted[-1], rtol=0, atol=tolerance)
+
+
 def test_variables_have_the_official_names(toy):
     with tf.Graph().as_default():
         modeling.BertModel(TOY, False, tf.constant([[1, 2]]))
@@ -223,6 +246,12 @@ def test_training_is_refused():
 def test_wrong_inputs(graph, ids, message):
     with pytest.raises(ValueError, match=message):
         modeling.BertModel(TOY, False, tf.constant(ids))
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 6), (2, 1), (6,)])
+def test_wrong_masks(graph, shape):
+    with pytest.raises(ValueError, match=r"input_mask has the shape \(.*; input_ids \(2, 6\)"):
+        modeling.BertModel(TOY, False, tf.ones((2, 6), tf.int32), tf.ones(shape))
 
 
 def test_keras_on_another_backend(graph, monkeypatch):

@@ -49,6 +49,8 @@ def rotated(x, theta, divisor=1.0):
 
 
 class NumpyEncoder:
+    bias = None  # added to the scores of each key, [B, S]; by default the mask decides
+
     def __init__(self, config, weights):
         self.config = config
         # The words of a real vocabulary are many, so their rows are converted when they are used.
@@ -147,7 +149,10 @@ class NumpyEncoder:
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(hidden // heads)
         if config.model_type == "mpnet":
             scores = scores + self.nearness(length)
-        scores = np.where(mask[:, None, None, :] == 1, scores, -1e30)
+        if self.bias is not None:
+            scores = scores + self.bias[:, None, None, :]
+        else:
+            scores = np.where(mask[:, None, None, :] == 1, scores, -1e30)
         self.attention_of.append(softmax(scores))
         context = self.attention_of[-1] @ value
         return context.transpose(0, 2, 1, 3).reshape(batch, length, hidden)

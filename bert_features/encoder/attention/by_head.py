@@ -20,6 +20,7 @@ from bert_features.encoder.attention.plain import (
     Texts,
     attend,
     attention_weights,
+    mask_bias,
 )
 from bert_features.encoder.forms import Forms, chosen_forms
 from bert_features.encoder.types import Tensor
@@ -116,7 +117,7 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *oth
     scale, *rest = others
     scaled = query * ops.cast(scale, query.dtype), key, value
     return tf.cond(
-        tf.reduce_all(mask > 0),
+        tf.reduce_all(mask_bias(mask, query.dtype) == 0),
         lambda: _attend_by_head(scaled, None, 1.0, *rest),
         lambda: _attend_by_head((query, key, value), mask, *others),
     )

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_features.encoder.attention.plain import MASK_BIAS, Attended, Heads, Plain, Texts
+from bert_features.encoder.attention.plain import Attended, Heads, Plain, Texts, mask_bias
 from bert_features.encoder.parts import Dense
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.types import Tensor
@@ -83,8 +83,7 @@ class Lanes(Plain):
 
     def attend(self, heads: Heads, texts: Texts) -> Attended:
         """See `Plain`; the context is [B / G, H, G * S]."""
-        bias = ops.where(texts.mask > 0, ops.cast(0.0, "float32"), ops.cast(MASK_BIAS, "float32"))
-        context = self.context(heads, bias, texts)
+        context = self.context(heads, mask_bias(texts.mask, "float32"), texts)
         return ops.reshape(context, (-1, self.heads * self.head_size, context.shape[-1])), None
 
     def context(self, heads: Heads, bias: Tensor, texts: Texts) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
+import keras
 from keras import ops
 
 from bert_features.encoder import kernels
@@ -31,7 +32,7 @@ class Texts:
     """What attention takes into account of a batch.
 
     Attributes:
-      mask: int32 [B, S], 1 = real.
+      mask: int32 [B, S], 1 = real; or on TensorFlow float32 [B, S], what is added to the scores.
       numbers: int32 [B, S], the `text_numbers` of packed rows.
       nearness: added to the scaled scores, see `RelativeBias`.
     """
@@ -125,7 +126,7 @@ def attention_weights(
     Args:
       query: [B, A, S, D], or [B, S, D] for a single head.
       key: the same shape.
-      mask: int32 [B, S], 1 = real; or [B, S, S], 1 = this query attends to this key; None if all
+      mask: that of `Texts`; or int32 [B, S, S], 1 = this query attends to this key; None if all
         are real and the scale is part of the query.
       scale: factor of the scores.
       nearness: added to the scaled scores, see `RelativeBias`: [A, S, S], or [S, S] of one head.
@@ -140,12 +141,19 @@ def attention_weights(
     # On a CPU the factor and the bias fuse with the product. Elsewhere the casts cost nothing,
     # because the compiler fuses them.
     dtype = scores.dtype if chosen_forms().on_cpu else "float32"
-    # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
-    bias = ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
+    bias = mask_bias(mask, dtype)
     # TensorFlow Lite has no `[:, None]`; so `pooling` does the same.
     bias = ops.expand_dims(bias, (1, 2)[: len(query.shape) - len(mask.shape)])
     scores = ops.cast(scores, dtype) * ops.cast(scale, dtype) + bias
     return ops.cast(ops.softmax(_with(nearness, scores), axis=-1), query.dtype)
+
+
+def mask_bias(mask: Tensor, dtype: str) -> Tensor:
+    """What a mask of `Texts` adds to the scores, in its shape."""
+    if keras.backend.is_float_dtype(keras.backend.standardize_dtype(mask.dtype)):
+        return ops.cast(mask, dtype)
+    # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
+    return ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
 
 
 def _with(nearness: Tensor | None, scores: Tensor) -> Tensor:
