@@ -15,6 +15,7 @@ from bert_features.batches.input_fn import TextInputFn
 from bert_features.errors import ConfigError
 from bert_features.files import locate
 from bert_features.machine.names import Device, RuntimeName
+from bert_features.official.eagerly import computed_eagerly
 from bert_features.official.graph_step import GraphStep, UserModelFn
 from bert_features.official.input_fn import InputFn, MemoryInputFn
 from bert_features.official.model_fn import ModeKeys, ModelFn, both_spellings
@@ -67,6 +68,7 @@ class Estimator:
         your own.
     """
 
+    @computed_eagerly()
     def __init__(
         self,
         model_fn: ModelFn | UserModelFn,
@@ -135,6 +137,21 @@ class Estimator:
           InputError: the input_fn's examples cannot be read.
         """
         del hooks
+        results = self._predict(input_fn, predict_keys, checkpoint_path, yield_single_examples)
+        while True:
+            with computed_eagerly():  # not while the caller computes with a result
+                result = next(results, None)
+            if result is None:
+                return
+            yield result
+
+    def _predict(
+        self,
+        input_fn: InputFn | TextInputFn | Callable[..., tf.data.Dataset],
+        predict_keys: Sequence[str] | None,
+        checkpoint_path: str | None,
+        yield_single_examples: bool,
+    ) -> Iterator[dict[str, Any]]:
         source: Any = input_fn
         if not isinstance(input_fn, TextInputFn):
             given = {"params": self.params, "mode": ModeKeys.PREDICT, "config": self.config}

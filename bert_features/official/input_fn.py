@@ -5,6 +5,7 @@ Shape legend: `N` examples, `B` batch_size, `S` length of the rows.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,10 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> "Mem
       ConfigError: a feature is of another length, or its id is not an integer from 0.
     """
     for feature in features:
-        if not isinstance(feature.unique_id, int) or feature.unique_id < 0:
+        unique_id: Any = feature.unique_id
+        if not isinstance(unique_id, Integral) or int(unique_id) < 0:  # NumPy's too
             raise ConfigError(
-                f"the id of an example is {feature.unique_id!r}; an Estimator's batches hold "
+                f"the id of an example is {unique_id!r}; an Estimator's batches hold "
                 "integers from 0, number the examples (FeatureExtractor and extract keep ids of "
                 "any kind)"
             )

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_features.errors import ConfigError
+from bert_features.official.eagerly import computed_eagerly
 from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.model_fn import ModelFn
 from bert_features.runtime.base import Runtime
@@ -101,6 +102,7 @@ class TPUEstimator(Estimator):
       ConfigError: `warm_start_from` is given.
     """
 
+    @computed_eagerly()
     def __init__(
         self,
         model_fn: Any = None,

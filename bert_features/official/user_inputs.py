@@ -40,10 +40,6 @@ def open_dataset(input_fn: Callable[..., Any], given: Mapping[str, Any]) -> tf.d
     That is `params`, by any name or place, `mode` and `config`. Raises ConfigError if it returns
     something else.
     """
-    if not tf.executing_eagerly():
-        raise ConfigError(
-            "predict is called inside a graph; call it outside of tf.Graph and tf.Session"
-        )
     dataset = call_by_names(input_fn, given["params"], given)
     if not isinstance(dataset, tf.data.Dataset):
         raise ConfigError(

@@ -3,6 +3,8 @@
 import copy
 import pickle
 
+import numpy as np
+import pandas
 import pytest
 
 from bert_features.errors import ConfigError
@@ -64,6 +66,21 @@ def test_input_fn_of_features_in_memory(tokenizer):
     assert rows == [f.input_ids for f in features]
     with pytest.raises(ConfigError, match="are 10 long; seq_length is 12"):
         input_fn_builder(features, 12)
+
+
+@pytest.mark.parametrize("unique_id", [np.int64(3), np.uint8(3), pandas.Series([3])[0], True])
+def test_ids_are_any_integers(tokenizer, unique_id):
+    features = convert_examples_to_features([InputExample(unique_id, "a")], 6, tokenizer)
+    (batch,) = input_fn_builder(features, 6)({"batch_size": 3})
+    assert batch["unique_ids"].dtype == tf.int64
+    assert batch["unique_ids"].numpy().tolist() == [int(unique_id)]
+
+
+@pytest.mark.parametrize("unique_id", [np.int64(-1), np.float64(3), "3"])
+def test_ids_that_are_none(tokenizer, unique_id):
+    features = convert_examples_to_features([InputExample(unique_id, "a")], 6, tokenizer)
+    with pytest.raises(ConfigError, match=r"the id of an example is .*; an Estimator's batches"):
+        input_fn_builder(features, 6)
 
 
 class Letters(tokenization.FullTokenizer):

@@ -438,9 +438,18 @@ class TestInputs:
         with pytest.raises(ConfigError, match=message):
             list(estimator.predict(made))
 
-    def test_in_a_graph(self, estimator):
-        with tf.Graph().as_default(), pytest.raises(ConfigError, match="called inside a graph"):
-            list(estimator.predict(input_fn))
+    def test_in_a_graph(self):
+        """Of the caller's, which computes between two predictions, and of a session."""
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            made = tf.contrib.tpu.TPUEstimator(adding, use_tpu=False, predict_batch_size=2)
+            results = made.predict(input_fn)
+            doubled = tf.placeholder(tf.int32, []) * 2
+            placeholder = doubled.op.inputs[0]
+            for ids in FEATURES["input_ids"]:
+                total = next(results)["total"]
+                assert session.run(doubled, {placeholder: total}) == 2 * ids.sum()
+            assert len(graph.get_operations()) == 3
+            assert next(results, None) is None
 
     def test_chosen_predictions(self, estimator):
         results = list(estimator.predict(input_fn, predict_keys=["total"]))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import tensorflow
 
-from bert_features.errors import ConfigError
+from bert_features.errors import ConfigError, DeviceError
+from bert_features.official import eagerly
 from bert_features.official import tf1 as tf
 
 
@@ -123,6 +124,20 @@ def test_training_is_refused(name):
     estimator = tf.contrib.tpu.TPUEstimator(model_fn, use_tpu=False)
     with pytest.raises(ConfigError, match="this estimator predicts only; to train, use the Keras"):
         getattr(estimator, name)(input_fn, max_steps=1)
+
+
+def test_where_it_is_off_everywhere(monkeypatch):
+    """By TensorFlow's own `disable_eager_execution`, with which nothing here computes."""
+    monkeypatch.setattr(eagerly, "check_process", refuse)
+    eagerly._check_other_threads.cache_clear()
+    with tf.Graph().as_default(), pytest.raises(DeviceError, match="eager execution is off"):
+        tf.estimator.Estimator(model_fn)
+    assert tf.estimator.Estimator(model_fn).devices.kind == "cpu"
+
+
+def refuse():
+    assert tensorflow.executing_eagerly()  # in another thread
+    raise DeviceError("eager execution is off")
 
 
 def test_eager_execution_stays_on(log):
