@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Checkpoint:
       vocab_file: the vocabulary beside the weights, or the one asked for; None if there is none.
       do_lower_case: whether texts are lower-cased; None if the checkpoint does not show it.
       casing_evidence: what shows it.
-      expected_sha256: SHA-256 that the weights must have; None if unknown.
+      expected_sha256: SHA-256 that the file of the weights must have; None if unknown.
       sentence_transformers: pooling, length and prompts of a folder that sentence-transformers
         wrote; None for others.
       config_file: the config beside the weights, or the one asked for; None if there is none.
@@ -104,13 +105,18 @@ class Checkpoint:
         )
 
     @functools.cached_property
-    def sha256(self) -> str:
-        """SHA-256 of the weights: one file, or an index and its data files or shards.
+    def digests(self) -> dict[Any, str]:
+        """What `description.weights_sha256` found already."""
+        return {}
 
-        The weights of Dense modules follow. Raises CheckpointError if a file cannot be read.
+    @functools.cached_property
+    def files_sha256(self) -> str:
+        """SHA-256 of the files of the weights: one, or an index and its data files or shards.
+
+        Raises CheckpointError if a file cannot be read.
         """
         digest = hashlib.sha256()
-        for path in dict.fromkeys([*self.weights.files(), *self.dense.values()]):
+        for path in self.weights.files():
             with damage_is_an_error(path), path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()

@@ -9,22 +9,30 @@ from dataclasses import asdict
 from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.read import weights_sha256
 from bert_features.config.features import OutputSpec
 from bert_features.config.poolings import DenseModule
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of
 
 
-def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+def describe_checkpoint(checkpoint: Checkpoint, outputs: Sequence[OutputSpec]) -> dict[str, Any]:
     """The `checkpoint` and its `vocabulary`."""
     return {
         "checkpoint": {
-            "name": checkpoint.name,
+            **describe_weights(checkpoint, outputs),
             "family": checkpoint.family,
-            "sha256": checkpoint.sha256,
             "bert_config": checkpoint.config.model_dump(mode="json"),
         },
         "vocabulary": describe_vocabulary(checkpoint),
     }
+
+
+def describe_weights(checkpoint: Checkpoint, outputs: Sequence[OutputSpec]) -> dict[str, Any]:
+    """Its name, `sha256` of the encoder's weights, and by output `heads`, if it uses others too."""
+    encoder = weights_sha256(checkpoint)
+    digests = {output.name: weights_sha256(checkpoint, [output]) for output in outputs}
+    heads = {name: digest for name, digest in digests.items() if digest != encoder}
+    return {"name": checkpoint.name, "sha256": encoder, **({"heads": heads} if heads else {})}
 
 
 def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:

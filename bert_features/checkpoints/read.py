@@ -1,7 +1,9 @@
 """Reading the weights of a BERT encoder: all of them, with the right names and shapes, or none."""
 
+import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -9,7 +11,11 @@ from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
 from bert_features.checkpoints.multi_vector import PROJECTION, STANFORD
+from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.checkpoints.weight_readers import damage_is_an_error, some, view_floats
+from bert_features.config.features import OutputSpec
+from bert_features.config.kinds import needs
+from bert_features.config.output_specs import dense_modules, needs_pooler
 from bert_features.errors import CheckpointError
 
 logger = logging.getLogger("bert_features")
@@ -68,20 +74,60 @@ def view_weights(
     stored_head = _head_of(checkpoint, names) if head else {}
     _log_what_is_left_out(checkpoint, names, stored_head.values())
     _check_names(checkpoint, names, pooler=pooler)
-    weights, files = {}, checkpoint.weights
-    for weight in weight_names.weights(checkpoint.config, pooler=pooler):
-        value = view_floats(files.reader, names.weights[weight.canonical], files.path)
-        weights[weight.canonical] = weight_names.to_canonical(
-            weight, checkpoint.config, checkpoint.kind, value
-        )
-    weights = weight_names.folded(weights)
+    rows = weight_names.weights(checkpoint.config, pooler=pooler)
+    weights = weight_names.folded(dict(_view_each(checkpoint, names, rows)))
     if head:
         words = weights["embeddings/word_embeddings"]
         weights |= masked_lm.read_head(checkpoint, stored_head, words)
-    files.close()
+    checkpoint.weights.close()
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
     return weights
+
+
+def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -> str:
+    """SHA-256 of the encoder's weights, or of those that some outputs use beside them.
+
+    It is over name, shape and values of each weight as it is read, kernels [out, in] as most files
+    have them. So neither the kind of file nor what else is stored counts. Computed once, one weight
+    at a time; errors are those of `read_weights` and `read_dense`.
+    """
+    pooler, head, modules = needs_pooler(outputs), needs(outputs, "head"), dense_modules(outputs)
+    if any(output.max_units for output in outputs):
+        modules = tuple(dict.fromkeys([*modules, *checkpoint.tables]))  # queries are a look-up
+    used = pooler, head, modules
+    if used not in checkpoint.digests:
+        names = _names_in(checkpoint)
+        _check_names(checkpoint, names, pooler=pooler)
+        rows = weight_names.weights(checkpoint.config, pooler=pooler)
+        parts: list[Iterable[tuple[str, np.ndarray]]] = []
+        if any(used):
+            rows = [row for row in rows if row.canonical.startswith("pooler/")]
+            parts.append(read_dense(checkpoint, modules).items())
+        if head:
+            stored, reader = _head_of(checkpoint, names), checkpoint.weights.reader
+            word = names.weights["embeddings/word_embeddings"]
+            words = view_floats(reader, word, checkpoint.weights_path)
+            parts.append(masked_lm.read_head(checkpoint, stored, words).items())
+        digest = hashlib.sha256()
+        for name, value in chain(_view_each(checkpoint, names, rows), *parts):
+            value = np.ascontiguousarray(value.T if name.endswith("/kernel") else value)
+            digest.update(f"{name} {value.shape} ".encode())
+            digest.update(value.data)
+        checkpoint.weights.close()
+        checkpoint.digests[used] = digest.hexdigest()
+    return checkpoint.digests[used]
+
+
+def _view_each(
+    checkpoint: Checkpoint, names: StoredNames, rows: Iterable[weight_names.Weight]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Some weights of the encoder, by canonical name, before tables are folded into others."""
+    files = checkpoint.weights
+    for row in rows:
+        value = view_floats(files.reader, names.weights[row.canonical], files.path)
+        value = weight_names.to_canonical(row, checkpoint.config, checkpoint.kind, value)
+        yield row.canonical, value
 
 
 def _names_in(checkpoint: Checkpoint) -> StoredNames:
@@ -97,10 +143,11 @@ def _head_of(checkpoint: Checkpoint, names: StoredNames) -> dict[str, str]:
 
 def _check_hash(checkpoint: Checkpoint) -> None:
     expected = checkpoint.expected_sha256
-    if expected is not None and checkpoint.sha256 != expected:
+    found = checkpoint.files_sha256 if expected is not None else None
+    if found != expected:
         raise CheckpointError(
-            f"{checkpoint.weights_path} has SHA-256 {checkpoint.sha256}, expected {expected}; "
-            "install its package again"
+            f"{checkpoint.weights_path} has SHA-256 {found}, expected {expected}; install its "
+            "package again"
         )
 
 

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.description import describe_vocabulary
+from bert_features.checkpoints.description import describe_vocabulary, describe_weights
+from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import OutputConfig
 from bert_features.config.poolings import AUTO_POOLING
@@ -22,6 +23,7 @@ from bert_features.extraction.description import find_versions
 from bert_features.files import Location
 from bert_features.formats import SUFFIXES, IdType
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.selection import choose_runtime
 from bert_features.readers.contents import no_examples
 from bert_features.readers.examples import source_of_input
@@ -118,9 +120,12 @@ def cut_input(
 
 def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any]:
     """What the bytes of the files depend on, beside the input and the device."""
+    if checkpoint.kind != "safetensors":  # whose weights TensorFlow reads
+        import_tensorflow(config.runtime, config.device, many_batches=True)
+    auto = auto_pooling(checkpoint, config.output_configs())
     return {
         **record_settings(config),
-        "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
+        "checkpoint": describe_weights(checkpoint, config.plan_outputs(checkpoint.config, auto)),
         "vocabulary": describe_vocabulary(checkpoint),
         "versions": find_versions(choose_runtime(config.runtime, config.device)),
     }

@@ -147,7 +147,7 @@ def _describe(source: ExportSource) -> dict[str, Any]:
     config = {"max_seq_length": source.max_seq_length, "long_text": "truncate", "stride": None}
     return {
         "config": config | {"outputs": []},
-        **describe_checkpoint(source.checkpoint),
+        **describe_checkpoint(source.checkpoint, source.outputs),
         **describe_modules(source.outputs),
         "do_lower_case": lower_cases,
         "precision": "float32",

@@ -62,7 +62,7 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
         "config": preparation.config.model_dump(
             mode="json", exclude=set(ExtractConfig.names("reuse"))
         ),
-        **describe_checkpoint(checkpoint),
+        **describe_checkpoint(checkpoint, preparation.outputs),
         **describe_modules(preparation.outputs),
         "do_lower_case": preparation.tokenizer.do_lower_case,
         **({} if sides is None else {"sides": [asdict(sides.document), asdict(sides.query)]}),

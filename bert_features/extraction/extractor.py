@@ -144,16 +144,17 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                 )
         return cls(config)
 
-    def with_outputs(self, names: Sequence[str]) -> Self:
+    def with_outputs(self, names: Sequence[str], *, same_rows: bool = False) -> Self:
         """An extractor of some of the outputs alone, in the order of the settings.
 
-        It shares the weights of this one, and computes no other layers. The longest row and the
-        prompt are as in an extractor made with these outputs.
+        It shares the weights of this one, and computes no other layers.
 
         Args:
           names: names of outputs; a ConfigError if there is none, or no output of a name.
+          same_rows: whether the rows of texts, with their prompt, are as here; by default they are
+            as in an extractor made with these outputs.
         """
-        other, wanted = copy.copy(self), self.preparation.with_outputs(names)
+        other, wanted = copy.copy(self), self.preparation.with_outputs(names, same_rows=same_rows)
         other.preparation, other.config, other.outputs = wanted, wanted.config, wanted.outputs
         vars(other).pop("canaries", None)
         other._model = model = self._model.computing(wanted.device_outputs)

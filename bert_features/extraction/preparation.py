@@ -139,8 +139,8 @@ class Preparation:
             logger.warning("buckets has %s; rows have at most %d tokens", long, self.max_seq_length)
         self.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
 
-    def with_outputs(self, names: Sequence[str]) -> Self:
-        """The same with some of the outputs alone, whose longest row and prompt it has.
+    def with_outputs(self, names: Sequence[str], *, same_rows: bool = False) -> Self:
+        """The same with some of the outputs alone, and unless `same_rows` their rows and prompt.
 
         Raises ConfigError if there is no name, or no output of a name.
         """
@@ -149,6 +149,8 @@ class Preparation:
             raise ConfigError(f"outputs are {list(names)}; allowed: at least one of {known}")
         other, count = copy.copy(self), self.checkpoint.config.num_hidden_layers
         other.outputs = tuple(output for output in self.outputs if output.name in names)
+        if same_rows:
+            return other
         chosen = tuple(
             output
             for output in self._given.output_configs()

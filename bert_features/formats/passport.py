@@ -34,6 +34,7 @@ Verdict: TypeAlias = Literal["equal", "lower precision", "same settings", "not c
 Canaries: TypeAlias = Mapping[str, Sequence[str]]
 
 CANARIES = "canaries"  # their key in the metadata
+AGREEMENT = " (their canaries agree)"  # ends the difference of weights that may be equal
 _MOST_VALUES, _LEAST_VALUES = 1024, 16  # of a text: of all features, and of one
 # What values differ by, by the largest of a vector if that is above 1, and the least cosine of
 # vectors: float32 on machines that work; float32 that is rounded in other places, or to float16;
@@ -110,6 +111,7 @@ class FeaturePassport:
             "layers": [e if isinstance(e, str) or e < 0 else e - count for e in feature.layers],
             "kind": feature.kind,
             "checkpoint": model["sha256"],
+            "head": model.get("heads", {}).get(feature.name),
         }
         if feature.unit == "word":
             space["word_split"] = config.get("word_split")
@@ -297,10 +299,10 @@ class Passport:
 
 
 def _with_agreement(differences: tuple[str, ...], exact: Distance | None) -> tuple[str, ...]:
-    """Adds to the difference of the checkpoints that the canaries agree, if they do."""
+    """Adds to the difference of weights that the canaries agree, if they do."""
     if exact is None or not exact.is_close:
         return differences
-    return tuple(d + " (their canaries agree)" * d.startswith("checkpoint ") for d in differences)
+    return tuple(d + AGREEMENT * d.startswith(("checkpoint ", "head ")) for d in differences)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> Distance:

@@ -74,8 +74,8 @@ def nearest(
       prompt: for features of whole texts a prompt of the checkpoint, by its name, or a text to put
         before each query; by default the prompt `query`, if the checkpoint has it, else what the
         texts of the file had.
-      checkpoint: the checkpoint for the queries, if it is not where the file says. A warning is
-        logged if it has other weights.
+      checkpoint: the checkpoint for the queries, if it is not where the file says. It must give the
+        same vectors; those of a model of queries alone are passed as vectors.
       config_file: the config of that checkpoint, if not beside the weights.
       vocab_file: its vocabulary, if not beside the weights.
 
@@ -85,8 +85,9 @@ def nearest(
 
     Raises:
       ConfigError: an argument is wrong, or does not fit the features.
-      OutputError: the file cannot be read, or does not record its settings.
-      CheckpointError: the checkpoint is not usable, or is not the one that the file records.
+      OutputError: the file cannot be read, does not record its settings, or they or the checkpoint
+        give other vectors than the file has.
+      CheckpointError: the checkpoint is not usable.
       MissingExtraError: the index needs a package that is not installed.
     """
     if index not in (None, "faiss"):

@@ -1,11 +1,11 @@
 """The vectors of queries: texts through the checkpoint and settings of a features file."""
 
 import contextlib
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.levels import LEVELS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.extraction.description import restore_config
+from bert_features.formats.passport import AGREEMENT
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -23,12 +24,11 @@ from bert_features.text.vocabulary import CLS, SEP
 if TYPE_CHECKING:
     from bert_features.extraction.extractor import FeatureExtractor
 
-logger = logging.getLogger("bert_features")
-
 # What begins a piece that continues a word.
 _CONTINUES = "##"
-# The extractor of the last call, by its settings. Not more than one: BERT-large takes 1.3 GB.
-_loaded: "dict[ExtractConfig, FeatureExtractor]" = {}
+# By settings the files and the extractor of the last call, and by name those that compute a single
+# output of it. Not more than one checkpoint: BERT-large takes 1.3 GB.
+_loaded: "dict[ExtractConfig, tuple[list[Any] | None, dict[str | None, FeatureExtractor]]]" = {}
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,9 @@ def embed(
 
     Raises:
       ConfigError: the words do not fit the feature, or a text lacks its word.
-      OutputError: the file does not record its settings, or they give other features today.
-      CheckpointError: the checkpoint is not usable, or is not the one that the file records.
+      OutputError: the file does not record its settings, or they or the checkpoint give other
+        features.
+      CheckpointError: the checkpoint is not usable.
     """
     is_whole = LEVELS[feature.level].is_text
     words = check_words(feature, texts, options.token)
@@ -122,21 +123,21 @@ def load_extractor(file: FeatureFile, feature: Feature, options: Options) -> "Fe
     config = restore_config(file, options.named)
     with _named_in(file, chosen=chosen):
         found = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
-    if found is not None:
-        _check_weights(file, found, chosen=chosen)
+        stamps = _stamps(found)
     import_tensorflow()
     from bert_features.extraction.extractor import FeatureExtractor
 
-    extractor = _loaded.pop(config, None)
+    before, extractors = _loaded.pop(config, (None, {}))
     _loaded.clear()
-    if extractor is None or not _is_same(extractor.checkpoint, found):
+    if stamps is None or stamps != before:
         with _named_in(file, chosen=chosen):
-            extractor = FeatureExtractor(config, checkpoint=found)
-    _loaded[config] = extractor
-    if found is None:
-        _check_weights(file, extractor.checkpoint, chosen=chosen)
-    _check_same(file, feature, extractor, chosen=chosen)
-    return extractor
+            extractors = {None: FeatureExtractor(config, checkpoint=found)}
+    if feature.name not in extractors:
+        whole = extractors[None]
+        extractors[feature.name] = whole.with_outputs([feature.name], same_rows=True)
+    _loaded[config] = stamps, extractors
+    _check_same(file, feature, extractors[feature.name])
+    return extractors[feature.name]
 
 
 @contextlib.contextmanager
@@ -155,40 +156,28 @@ def _named_in(file: FeatureFile, *, chosen: bool) -> Iterator[None]:
         ) from error
 
 
-def _is_same(checkpoint: Checkpoint, found: Checkpoint | None) -> bool:
-    """Whether its files are as they were; unknown, so no, for those that only TensorFlow reads."""
-    return checkpoint == found and checkpoint.sha256 == found.sha256
+def _stamps(checkpoint: Checkpoint | None) -> list[Any] | None:
+    """What tells whether its files are as they were; None for those that only TensorFlow reads."""
+    if checkpoint is None:
+        return None
+    found = [Path(str(path)).stat() for _, path in checkpoint.files()]
+    return [checkpoint, *((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)]
 
 
-def _check_weights(file: FeatureFile, checkpoint: Checkpoint, *, chosen: bool) -> None:
-    recorded = file.metadata["checkpoint"]
-    if checkpoint.sha256 == recorded["sha256"]:
-        return
-    problem = (
-        f"the weights of {checkpoint.name} are not those that {file.path} was made with "
-        f"({recorded['name']}, SHA-256 {recorded['sha256'][:12]}…)"
-    )
-    if not chosen:
-        raise CheckpointError.naming(
-            "{problem}; pass {checkpoint} to say where they are", problem=problem
-        )
-    logger.warning("%s; similarities may mean nothing", problem)
+def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
+    """Refuses an extractor whose vectors cannot be compared with those of the file.
 
-
-def _check_same(
-    file: FeatureFile, feature: Feature, extractor: "FeatureExtractor", *, chosen: bool
-) -> None:
-    """Refuses an extractor whose vectors cannot be compared with those of the file."""
+    Other weights whose canaries agree are taken.
+    """
     (found,) = file.passport.compare(extractor.passport, feature.name)
-    differences = [d for d in found.differences if not chosen or not d.startswith("checkpoint ")]
-    if not found.may_be_compared and differences:
+    if not (found.may_be_compared or all(d.endswith(AGREEMENT) for d in found.differences)):
         raise OutputError.naming(
             "the settings that {path} records do not give its feature {name!r} with the checkpoint "
             "{used} here ({differences}); pass {checkpoint}, the one that it was made with",
             path=file.path,
             name=feature.name,
             used=extractor.checkpoint.name,
-            differences="; ".join(differences),
+            differences="; ".join(found.differences),
         )
 
 

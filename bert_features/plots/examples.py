@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_features.checkpoints.description import describe_weights
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import EMBEDDINGS, resolve_layers
 from bert_features.config.poolings import Level
@@ -24,6 +25,7 @@ from bert_features.formats import SUFFIXES as FEATURE_SUFFIXES
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.plots.classifier import SEED
 from bert_features.plots.labelled import Labelled, read_labelled
 from bert_features.plots.model import Layer, Model, Report, title_of
@@ -130,8 +132,10 @@ class Texts(Origin):
         self.width = model.checkpoint.config.hidden_size
         used = {*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS}
         checkpoint = model.checkpoint
+        if checkpoint.kind != "safetensors":  # whose weights TensorFlow reads
+            import_tensorflow(settings.runtime, settings.device)
         self.facts = {
-            "checkpoint": {"name": checkpoint.name, "sha256": checkpoint.sha256},
+            "checkpoint": describe_weights(checkpoint, ()),
             "config": settings.model_dump(mode="json", include=used),
             "versions": find_versions(settings.runtime),
         }

@@ -232,7 +232,7 @@ def test_weights_that_went_away(copy):
     with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
         read_weights(checkpoint)
     with pytest.raises(CheckpointError, match=r"cannot read .*: No such file or directory"):
-        _ = checkpoint.sha256
+        _ = checkpoint.files_sha256
 
 
 def test_a_published_tf1_checkpoint_with_adam_slots(data):
@@ -247,7 +247,7 @@ def test_a_published_tf1_checkpoint_with_adam_slots(data):
 def test_a_wrong_sha_256_is_the_error_whatever_the_reader_finds(copy, damage):
     checkpoint = find_checkpoint(copy)
     assert_same(
-        read_weights(dataclasses.replace(checkpoint, expected_sha256=checkpoint.sha256)),
+        read_weights(dataclasses.replace(checkpoint, expected_sha256=checkpoint.files_sha256)),
         read_weights(checkpoint),
     )
     if damage:

@@ -284,7 +284,7 @@ def test_shards(sharded):
         assert (checkpoint.kind, checkpoint.weights_path) == ("safetensors", index)
         assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
     files = b"".join((sharded / name).read_bytes() for name in (index.name, *SHARDS))
-    assert checkpoint.sha256 == hashlib.sha256(files).hexdigest()
+    assert checkpoint.files_sha256 == hashlib.sha256(files).hexdigest()
 
 
 def test_an_index_of_another_name(sharded):
@@ -300,6 +300,10 @@ def test_a_hostile_index_that_leads_elsewhere(sharded, shard):
     (sharded.parent / "x.safetensors").write_bytes(b"")
     checkpoint = find_checkpoint(sharded)
     write_index(sharded, read_index(sharded) | {"pooler.dense.bias": shard})
-    for use in (read_weights, lambda found: find_checkpoint(sharded), lambda found: found.sha256):
+    for use in (
+        read_weights,
+        lambda found: find_checkpoint(sharded),
+        lambda found: found.files_sha256,
+    ):
         with pytest.raises(CheckpointError, match=r"not \.safetensors files in its own folder: "):
             use(checkpoint)

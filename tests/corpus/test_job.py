@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_features import extract, read_features
+from bert_features import extract, find_checkpoint, read_features
+from bert_features.checkpoints.convert import convert
 from bert_features.corpus import run, shards
 from bert_features.corpus.job import repair
 from bert_features.corpus.status import read_status
@@ -22,6 +23,8 @@ from bert_features.monitor import stages
 from tests.clocks import stop_clock
 from tests.corpus.runs import EXAMPLES, StopRun, extract_until, shards_of, stop_after
 from tests.readers.inputs import standard_input
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
 
 
 @pytest.mark.parametrize("format", ["parquet", "jsonl", "npz"])
@@ -244,13 +247,16 @@ def test_other_settings_are_refused_by_name(config, texts, tmp_path, settings, m
         extract(config(**settings), texts, f"{tmp_path}/out/")
 
 
-def test_other_weights_are_refused(config, toy, texts, tmp_path):
+def test_other_weights_are_refused_and_the_same_in_other_files_are_not(
+    config, toy, texts, tmp_path
+):
     mine = shutil.copytree(toy, tmp_path / "uncased_mine")
-    extract(config(checkpoint=str(mine)), texts, f"{tmp_path}/out/")
-    (weights,) = mine.glob("*.data-00000-of-00001")
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
+    extract_until(7, config(checkpoint=str(mine)), texts, f"{tmp_path}/out/")
+    shutil.rmtree(mine)
+    convert(find_checkpoint(toy), mine, to="safetensors")
+    assert extract(config(checkpoint=str(mine)), texts, f"{tmp_path}/out/").before.examples == 6
+    shutil.rmtree(mine)
+    write_directory(mine, TOY, TOY_VOCAB, random_weights(TOY, seed=5), kind="tf1")
     with pytest.raises(OutputError, match=r"with checkpoint\.sha256 '"):
         extract(config(checkpoint=str(mine)), texts, f"{tmp_path}/out/")
 

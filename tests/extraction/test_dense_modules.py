@@ -8,6 +8,8 @@ import pytest
 from bert_features import BertFeatures, FeatureExtractor, find_checkpoint
 from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.sentence_transformers import read_dense
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.plan import describe_run
 from bert_features.errors import ConfigError
 from bert_features.export.loading import load_export
 from bert_features.export.savedmodel import export_savedmodel
@@ -101,10 +103,15 @@ def test_a_conversion_keeps_the_modules(tmp_path, to):
 
 def test_the_weights_of_the_modules_are_part_of_the_checkpoint(tmp_path):
     folder, other = write("labse", tmp_path / "a"), write("labse", tmp_path / "b")
-    assert find_checkpoint(folder).sha256 == find_checkpoint(other).sha256
+    run = describe_run(ExtractConfig(**AUTO), find_checkpoint(folder))["checkpoint"]
     path = other / "2_Dense" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    assert find_checkpoint(folder).sha256 != find_checkpoint(other).sha256
+    changed = describe_run(ExtractConfig(**AUTO), find_checkpoint(other))["checkpoint"]
+    assert changed["sha256"] == run["sha256"] != run["heads"]["features"]
+    assert changed["heads"] != run["heads"]
+    assert (
+        "heads" not in describe_run(ExtractConfig(layers=-1), find_checkpoint(folder))["checkpoint"]
+    )
 
 
 def test_a_keras_layer_has_and_trains_the_modules(tmp_path):

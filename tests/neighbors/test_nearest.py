@@ -1,6 +1,7 @@
 """nearest: over every format and folders; texts become vectors as those of the file did."""
 
 import dataclasses
+import json
 import shutil
 import tracemalloc
 
@@ -8,11 +9,19 @@ import numpy as np
 import pytest
 
 import bert_features
-from bert_features import ExtractConfig, FeatureExtractor, nearest, read_features
+from bert_features import (
+    ExtractConfig,
+    FeatureExtractor,
+    find_checkpoint,
+    nearest,
+    read_features,
+)
+from bert_features.checkpoints.convert import convert
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.extraction.similarity import compute_similarity
 from bert_features.neighbors import queries
 from bert_features.neighbors.nearest import _places_of, vectors_of_ids
+from tests import multi_vector, sparse_encoder
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,
@@ -209,7 +218,7 @@ def test_vectors_of_another_width(extracted):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_with_other_weights_is_refused_unless_it_is_named(extracted, tmp_path, caplog):
+def test_a_checkpoint_with_other_weights_is_refused(extracted, tmp_path):
     path, named = extracted / "features.tfrecord", read_features(extracted / "features.tfrecord")
     weights = random_weights(TOY, seed=5)
     other = write_directory(tmp_path / "uncased_other", TOY, TOY_VOCAB, weights, kind="tf1")
@@ -219,19 +228,56 @@ def test_a_checkpoint_with_other_weights_is_refused_unless_it_is_named(extracted
     sidecar.write_text(
         sidecar.read_text().replace(f'"checkpoint": "{recorded}"', f'"checkpoint": "{other}"')
     )
-    with pytest.raises(
-        CheckpointError, match=r"the weights of .* are not those .* pass checkpoint"
-    ):
-        nearest(moved, "is it ?", feature="text")
+    message = r"feature 'text' .*uncased_other here \(checkpoint \w+… and \w+…\); pass checkpoint,"
+    for arguments in ((moved, None), (path, str(other))):
+        with pytest.raises(OutputError, match=message):
+            nearest(arguments[0], "is it ?", feature="text", checkpoint=arguments[1])
     shutil.rmtree(other)
     with pytest.raises(CheckpointError, match=r"not usable here; pass checkpoint .* no checkpoint"):
         nearest(moved, "is it ?", feature="text")
     assert nearest(moved, "is it ?", feature="text", checkpoint=recorded)[0].unique_id == 1
-    assert "similarities may mean nothing" not in caplog.text
-    write_directory(tmp_path / "uncased_third", TOY, TOY_VOCAB, weights, kind="tf1")
-    third = str(tmp_path / "uncased_third")
-    assert len(nearest(path, "is it", feature="text", checkpoint=third)) == 5
-    assert "similarities may mean nothing" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unused", [0.0, 1.0], ids=["other files", "an unused piece changed"])
+def test_a_checkpoint_whose_canaries_agree_is_taken_in_silence(
+    extracted, toy, tmp_path, caplog, unused
+):
+    weights = random_weights(TOY)
+    weights["embeddings/word_embeddings"][TOY_VOCAB.index("jack")] += unused
+    write_directory(tmp_path / "changed", TOY, TOY_VOCAB, weights, kind="tf1")
+    other = convert(find_checkpoint(tmp_path / "changed"), tmp_path / "uncased", to="safetensors")
+    path = extracted / "features.tfrecord"
+    caplog.clear()
+    found = nearest(path, "is it ?", feature="text", checkpoint=str(other))
+    assert found == nearest(path, "is it ?", feature="text")
+    assert not caplog.records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "name", "kind"),
+    [(sparse_encoder, "splade", "sparse"), (multi_vector, "classic", "multi_vector")],
+)
+def test_a_query_computes_the_output_that_is_searched(tmp_path, module, name, kind):
+    outputs = [
+        {"name": "text", "level": "sequence", "pooling": "mean", "layers": [-1]},
+        {"name": "span", "level": "span", "layers": [-1]},
+        {"name": "other", "kind": kind},
+    ]
+    examples = [{"text": text, "spans": [[0, 4]]} for text in TEXTS]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in examples))
+    config = ExtractConfig(
+        checkpoint=module.write(name, tmp_path / name), outputs=outputs, span_field="spans"
+    )
+    bert_features.extract(config, tmp_path / "in.jsonl", tmp_path / "f.parquet")
+    for feature in ("text", "other", "span"):
+        hits = nearest(tmp_path / "f.parquet", TEXTS, feature=feature, top=1)
+        if (kind, feature) == ("sparse", "text"):  # queries have no marker of their own
+            assert [hit.unique_id for (hit,) in hits] == [*range(len(TEXTS))]
+            np.testing.assert_allclose([hit.similarity for (hit,) in hits], 1, atol=1e-5)
+        ((_, extractors),) = queries._loaded.values()
+        assert [output.name for output in extractors[feature].outputs] == [feature]
 
 
 def test_a_file_without_its_settings_takes_vectors_only(tmp_path):
