@@ -1,7 +1,7 @@
 """Whether a run that has begun can be resumed: the same settings, weights, versions and inputs."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,8 @@ from bert_features.corpus.inputs import changed_input, check_still, look_up_all,
 from bert_features.corpus.plan import add_defaults, cut_input
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path
+from bert_features.formats import read_features
+from bert_features.formats.headers import parse_ranges
 from bert_features.formats.manifest import EARLIER, Manifest, ShardEntry
 from bert_features.formats.passport import CANARIES, find_differences
 
@@ -63,6 +65,23 @@ def record_new_numbers(manifest: Manifest, shared: dict[str, Any], finished: int
     found = replace(manifest, run=run)
     found.write()
     return found
+
+
+def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:
+    """Refuses a manifest with other int8 ranges than a finished shard; raises OutputError."""
+    recorded, shard = begun.run.get("ranges", {}), next(iter(finished), None)
+    if not recorded or shard is None:
+        return
+    file = read_features(begun.path(shard))
+    for feature in file.features:
+        ranges = recorded.get(feature.name)
+        if ranges is not None and parse_ranges(ranges, feature.name) != feature.ranges:
+            raise OutputError.naming(
+                "{path} has other int8 ranges of {name!r} than the manifest beside it, which was "
+                "changed; restore that, or extract into another folder or with {overwrite:True}",
+                path=file.path,
+                name=feature.name,
+            )
 
 
 def warn_of_other_processor(begun: Manifest, processor: str) -> None:

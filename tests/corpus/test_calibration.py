@@ -263,6 +263,23 @@ def test_a_run_that_is_resumed_keeps_its_ranges(config, texts, tmp_path, monkeyp
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
 
 
+def test_a_manifest_with_other_ranges_than_its_shards_is_refused(config, texts, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(StopRun):
+        extract(config(*ALL), texts, f"{out}/", progress=stop_after(13))
+    manifest = Manifest.read(out)
+    ranges = json.loads(json.dumps(manifest.run["ranges"]))
+    name = min(ranges)
+    ranges[name][1][0] += 0.5
+    dataclasses.replace(manifest, run=manifest.run | {"ranges": ranges}).write()
+    before = shards_of(out)
+    with pytest.raises(OutputError, match=f"other int8 ranges of '{name}' than the manifest"):
+        extract(config(*ALL), texts, f"{out}/")
+    assert shards_of(out) == before
+    manifest.write()
+    extract(config(*ALL), texts, f"{out}/")
+
+
 def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     """Those of the first worker that was ready, which may be another kind of machine."""
     extract(config(*ALL), texts, f"{tmp_path}/out/")
