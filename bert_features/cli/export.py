@@ -9,19 +9,14 @@ import typer
 from bert_features.cli.command import command
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.outputs import OUTPUT_SETTINGS
 from bert_features.files.reporting import describe_size
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
-_SETTINGS = {
-    *("layers", "max_seq_length", "config_file", "vocab_file", "hidden_act", "do_lower_case")
-}
-# In the order in which `extract` shows them; each but layers asks for outputs.
+_SETTINGS = ("config_file", "do_lower_case", "hidden_act", "max_seq_length", "vocab_file")
+# In the order in which `extract` shows them, without those that no export has.
 _OUTPUTS = tuple(
-    name
-    for name in OutputConfig.model_fields
-    # Without the settings of outputs that no export has.
-    if name not in ("name", "kind", "top_k", "min_weight", "calibration")
+    name for name in OUTPUT_SETTINGS if name not in ("kind", "top_k", "min_weight", "calibration")
 )
 _KINDS = {"level": Literal["token", "sequence"], "dtype": Literal["float32", "float16", "bfloat16"]}
 
@@ -29,7 +24,7 @@ _KINDS = {"level": Literal["token", "sequence"], "dtype": Literal["float32", "fl
 @command("export --to exported --signature text --layers=-1 --level sequence --pooling mean")
 @takes_settings(
     "checkpoint",
-    *(*_OUTPUTS, "outputs", *sorted(_SETTINGS - {"layers"})),
+    *(*_OUTPUTS, "outputs", *_SETTINGS),
     config=False,
     kinds=_KINDS,
 )
@@ -56,11 +51,8 @@ def export(
         name: getattr(settings, name) for name in _SETTINGS if name in settings.model_fields_set
     }
     wanted: dict[str, Any] = {"signature": signature, "overwrite": overwrite, **given}
-    if settings.model_fields_set & {"outputs", *_OUTPUTS} - {"layers"}:
-        wanted["outputs"] = [
-            output.model_copy(update={"dtype": output.dtype or settings.dtype})
-            for output in settings.output_configs()
-        ]
+    if "outputs" in settings.model_fields_set:
+        wanted["outputs"] = settings.outputs
     from bert_features.export.checks import check_before
 
     found = check_before(to, checkpoint=settings.checkpoint, **wanted)

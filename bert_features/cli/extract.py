@@ -17,7 +17,7 @@ from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.layers import ALL
+from bert_features.config.layers import ALL, DEFAULT_LAYERS
 from bert_features.config.output_specs import output_names
 from bert_features.files import STDOUT, Role, is_url
 from bert_features.files.reporting import describe_size
@@ -195,9 +195,9 @@ def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_s
 
 def _describe_layers(settings: ExtractConfig) -> dict[str, str]:
     """Which layers the outputs `layer_output_0`, … are, if there are such outputs."""
-    for output in settings.output_configs():
-        layers = output.layers or settings.layers
-        if output_names([output], layers)[0] == "layer_output_0":
+    for output in settings.outputs:
+        layers = output.layers or DEFAULT_LAYERS
+        if output_names([output])[0] == "layer_output_0":
             more = "" if layers != (ALL,) and len(layers) == 1 else ", layer_output_1, …"
             return {"layers": f"{', '.join(map(str, layers))} (layer_output_0{more})"}
     return {}

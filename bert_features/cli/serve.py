@@ -17,7 +17,7 @@ from bert_features.errors import ConfigError
 
 logger = logging.getLogger("bert_features.serve")
 
-_SETTINGS = [name for name in ExtractConfig.model_fields if ExtractConfig.marks(name).served]
+_SETTINGS = [name for name in ExtractConfig.known() if ExtractConfig.marks(name).served]
 
 
 @command(

@@ -28,7 +28,7 @@ _CONFIG = Annotated[
         rich_help_panel=FILES,
     ),
 ]
-_TYPES = get_type_hints(ExtractConfig)
+_TYPES = get_type_hints(OutputConfig) | get_type_hints(ExtractConfig)
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
 
@@ -48,7 +48,7 @@ def takes_settings(
       kinds: types of settings that have fewer values in this command.
       shown: settings that the short help of this command shows, beside those of all commands.
     """
-    names = names or tuple(ExtractConfig.model_fields)
+    names = names or tuple(ExtractConfig.known())
     options = [option("config", _CONFIG)] if config else []
     kinds = kinds or {}
     options += [
@@ -62,7 +62,8 @@ def takes_settings(
             if "level" not in names:
                 values["level"] = level_for(n for n, value in values.items() if value is not None)
             settings = _settings(given.pop("config", None), values)
-            in_file = {name for name in settings.model_fields_set if values.get(name) in (None, [])}
+            chosen = settings.model_fields_set | settings.outputs[0].model_fields_set
+            in_file = {name for name in chosen if values.get(name) in (None, [])}
             try:
                 function(settings=settings, **given)
             except BertFeaturesError as error:
@@ -147,7 +148,7 @@ def _option(name: str, kind: Any, *, shown: bool) -> inspect.Parameter:
 def _flags(name: str) -> tuple[str, ...]:
     """The names of an option, the usual one first."""
     flag = _KEYWORDS.get(name, "--" + name.replace("_", "-"))
-    if name not in ExtractConfig.model_fields:
+    if name not in ExtractConfig.known():
         return (flag,)
     switch = f"{flag}/--no-{flag[2:]}" if _kind(name) is bool else flag
     return ExtractConfig.marks(name).flags or (switch,)
@@ -161,7 +162,7 @@ def _kind(name: str) -> Any:
 
 def setting_help(name: str) -> str:
     """The help of the option for a setting: its description and its default."""
-    setting = ExtractConfig.model_fields[name]
+    setting = ExtractConfig.known()[name]
     default = "" if setting.default is None or name in _NO_DEFAULT else _text(setting.default)
     usage = ExtractConfig.marks(name).usage
     parts = [setting.description, usage, f"[default: {default}]" if default else None]

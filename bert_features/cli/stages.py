@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import KINDS, unused
+from bert_features.config.layers import DEFAULT_LAYERS
 from bert_features.errors import ConfigError
 from bert_features.files import STDOUT, is_url
 from bert_features.machine.shares import share_out
@@ -89,9 +90,9 @@ def _for_device(facts: RunFacts) -> list[str]:
     changes = [*_less_padding(facts), f"use {faster}"]
     if precision == "float32" and device != "cpu":  # the flags of a CPU do not show its speed
         changes.append("try --precision bfloat16")
-    outputs = facts.settings.output_configs()
+    outputs = facts.settings.outputs
     used = [output for output in outputs if "layers" not in unused(dict(output))]
-    layers = {layer for output in used for layer in output.layers or facts.settings.layers}
+    layers = {layer for output in used for layer in output.layers or DEFAULT_LAYERS}
     if layers - {0, "embeddings"}:
         changes.append("take lower --layers (blocks above the highest are not computed)")
     return [*changes, "take a smaller --checkpoint"]
@@ -124,9 +125,9 @@ def _for_write(facts: RunFacts) -> list[str]:
 
 def _fewer_bytes(facts: RunFacts) -> list[str]:
     """Settings by which the output has fewer bytes."""
-    outputs = facts.settings.output_configs()
+    outputs = facts.settings.outputs
     own = [output for output in outputs if "dtype" not in unused(dict(output))]
-    dtypes = {output.dtype or facts.settings.dtype for output in own}
+    dtypes = {output.dtype for output in own}
     changes = []
     if "float32" in dtypes and not facts.is_text:
         changes.append("pass --dtype float16 (half the bytes)")

@@ -1,33 +1,28 @@
 """ExtractConfig: all settings of a run, checked once, frozen; from TOML or keywords."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from bert_features.config.bert_config import BertConfig, CheckpointOptions, GeluForm
 from bert_features.config.config_files import PRESETS, read_config
-from bert_features.config.features import OutputDtype, OutputSpec
+from bert_features.config.features import OutputSpec
 from bert_features.config.input_format import Delimiter, FormatName, InputFormat, LineBytes
-from bert_features.config.kinds import UNIT_SETTINGS, Kind
-from bert_features.config.kinds.attention import HeadsSetting
-from bert_features.config.layers import DEFAULT_LAYERS, LAYERS_ALLOWED, LayersSetting
+from bert_features.config.kinds import UNIT_SETTINGS, unused
 from bert_features.config.output_specs import output_names, plan_outputs
 from bert_features.config.outputs import (
-    OF_ALL_OUTPUTS,
-    SINGLE_OUTPUT,
-    Calibration,
-    Combine,
-    Float32,
-    NonNegative32,
+    OUTPUT_SETTINGS,
     OutputConfig,
     check_names_differ,
-    idle_settings,
+    gather_outputs,
+    idle_beside,
     parse_outputs,
 )
-from bert_features.config.poolings import AutoPooling, Level
+from bert_features.config.poolings import AutoPooling
 from bert_features.config.settings import (
     DEVICES,
     FILES,
@@ -51,7 +46,6 @@ FileFormat = Literal["parquet", "arrow", "jsonl", "npz", "hdf5", "tfrecord"]
 SHARD_EXAMPLES = 50_000
 
 # Fields that are the same there.
-_OUTPUT: Mapping[str, Any] = OutputConfig.model_fields
 _INPUT: Mapping[str, Any] = InputFormat.model_fields
 RowLength = Annotated[int, Field(ge=3, le=MAX_INT)]
 SpanRule = Annotated[
@@ -68,10 +62,18 @@ class _Source:
     path: Path | None = field(default=None, compare=False)
 
 
+class _Asked(NamedTuple):
+    """The settings of a single output, and the named outputs, as a user passed them."""
+
+    single: Mapping[str, Any]
+    named: Sequence[OutputConfig] | None
+
+
 class ExtractConfig(Settings):
     """The settings of a feature extraction, as keywords: `ExtractConfig(layers=-1)`.
 
-    `layers` may be a layer, several, or text such as "-1,-2"; outputs may be dicts.
+    The settings of a single output stand among the others, and make `outputs` of one. `layers` may
+    be a layer, several, or text such as "-1,-2"; outputs may be dicts.
 
     Raises:
       ConfigError: one error with every unknown key and every value that is not allowed.
@@ -112,32 +114,8 @@ class ExtractConfig(Settings):
     hidden_act: GeluForm | None = setting(
         None, "Form of GELU; by default the form of the checkpoint's family.", MODEL
     )
-    layers: LayersSetting = setting(
-        DEFAULT_LAYERS,
-        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`, the sum below "
-        "them; `all` is every block, without the embeddings.",
-        OUTPUTS,
-        min_length=1,
-        common=True,
-        usage="Write them as --layers=-1,-2, as a range with both its ends, --layers=0-5 or "
-        "--layers=-4--1, or as --layers=embeddings,all.",
-        allowed=LAYERS_ALLOWED,
-    )
-    kind: Kind = _OUTPUT["kind"]
-    heads: HeadsSetting | None = _OUTPUT["heads"]
-    top_k: Positive | None = _OUTPUT["top_k"]
-    min_weight: NonNegative32 | None = _OUTPUT["min_weight"]
-    combine: Combine = _OUTPUT["combine"]
-    weights: tuple[Float32, ...] | None = _OUTPUT["weights"]
-    level: Level = _OUTPUT["level"]
-    pooling: str | None = _OUTPUT["pooling"]
-    special_tokens: bool = _OUTPUT["special_tokens"]
-    normalize: bool = _OUTPUT["normalize"]
-    dim: Positive | None = _OUTPUT["dim"]
-    dtype: OutputDtype = setting("float32", "Data type of the features.", OUTPUTS, common=True)
-    calibration: Calibration | None = _OUTPUT["calibration"]
     outputs: tuple[OutputConfig, ...] = setting(
-        (),
+        (OutputConfig(),),
         "Named outputs, all from one pass, instead of the single output above.",
         OUTPUTS,
         flags=("--output-spec",),
@@ -308,7 +286,7 @@ class ExtractConfig(Settings):
         except ConfigError as error:
             raise ConfigError(str(error)) from error  # and its keys, whoever reads them
         if path.parent.samefile(PRESETS):  # its settings are not the user's: they give way
-            idle = idle_settings({**values, **overrides})
+            idle = idle_beside({**values, **overrides})
             values = {name: value for name, value in values.items() if name not in idle}
         config = cls.of({**values, **overrides})
         config._source = _Source(path)
@@ -322,9 +300,31 @@ class ExtractConfig(Settings):
     @classmethod
     def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
         """Checks settings and freezes them; see `Settings.of`. Outputs may be dicts."""
-        if values.get("outputs"):
+        if isinstance(values, Mapping) and values.get("outputs", ()) not in ((), []):
             values = {**values, "outputs": parse_outputs(values["outputs"], source=source)}
         return super().of(values, source=source)
+
+    @classmethod
+    def known(cls) -> Mapping[str, FieldInfo]:
+        """The settings of a run, and before `outputs` those of a single output."""
+        single = {name: OutputConfig.model_fields[name] for name in OUTPUT_SETTINGS}
+        names = [*cls.model_fields]
+        names[names.index("outputs") : names.index("outputs")] = single
+        return {name: single.get(name) or cls.model_fields[name] for name in names}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_single_output(cls, values: dict[str, Any]) -> dict[str, Any]:
+        own = {name: value for name, value in values.items() if name not in OUTPUT_SETTINGS}
+        single = {name: value for name, value in values.items() if name in OUTPUT_SETTINGS}
+        if single or "outputs" in own:
+            own["outputs"] = _Asked(single, own.get("outputs") or None)
+        return own
+
+    @field_validator("outputs", mode="before")
+    @classmethod
+    def _gather(cls, asked: "_Asked") -> tuple[OutputConfig, ...]:
+        return gather_outputs(asked.single, asked.named)
 
     @model_validator(mode="before")
     @classmethod
@@ -377,16 +377,11 @@ class ExtractConfig(Settings):
 
     @model_validator(mode="after")
     def _outputs_fit(self) -> Self:
-        beside = [name for name in SINGLE_OUTPUT if name in self.model_fields_set]
-        if self.outputs and beside:
-            settings = ", ".join(f"{{{name}}}" for name in beside)
-            raise ConfigError.naming(
-                settings + " and {outputs} are both set; set it in each output instead"
-            )
-        check_names_differ(output_names(self.output_configs(), self.layers))
-        shared = {*OF_ALL_OUTPUTS} if self.outputs else {*UNIT_SETTINGS}
-        for name in idle_settings(dict(self)) & self.model_fields_set & shared:
-            raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
+        check_names_differ(output_names(self.outputs))
+        idle = set.intersection(*({*unused(dict(output))} for output in self.outputs))
+        for name in UNIT_SETTINGS:
+            if name in idle and getattr(self, name) != type(self).model_fields[name].default:
+                raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
         return self
 
     def checkpoint_options(self) -> CheckpointOptions:
@@ -401,13 +396,6 @@ class ExtractConfig(Settings):
         """The format of the input and the places of its examples."""
         names = InputFormat.model_fields.keys() - {"format"}
         return InputFormat(self.input_format, **{name: getattr(self, name) for name in names})
-
-    def output_configs(self) -> tuple[OutputConfig, ...]:
-        """The outputs that the settings ask for."""
-        if self.outputs:
-            return self.outputs
-        given = {"layers", "dtype", *SINGLE_OUTPUT} & self.model_fields_set
-        return (OutputConfig(**{name: getattr(self, name) for name in given}),)
 
     def row_length(self, config: BertConfig, name: str) -> int:
         """The maximum tokens of a row: `max_seq_length`, by default the checkpoint's positions.
@@ -430,14 +418,9 @@ class ExtractConfig(Settings):
         """The outputs, resolved for an architecture; errors as `output_specs.plan_outputs`."""
         try:
             return plan_outputs(
-                self.output_configs(),
-                config,
-                layers=self.layers,
-                dtype=self.dtype,
-                auto=auto,
-                labelled=self.label_field is not None,
+                self.outputs, config, auto=auto, labelled=self.label_field is not None
             )
         except ConfigError as error:
-            if not self.outputs:
+            if self.outputs[0].name is None:  # its settings stand among those of the run
                 raise
             raise ConfigError(str(error)) from error  # the settings of outputs are keys everywhere

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bert_features.config.bert_config import BertConfig
-from bert_features.config.features import SMALL_DTYPES, OutputDtype
+from bert_features.config.features import SMALL_DTYPES
 from bert_features.config.features import Feature as Feature
 from bert_features.config.features import OutputSpec as OutputSpec
 from bert_features.config.kinds import KINDS
 from bert_features.config.kinds.base import Context
-from bert_features.config.layers import DEFAULT_LAYERS, Layers, expand_all, parse_layers
+from bert_features.config.layers import DEFAULT_LAYERS, expand_all
 from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import OutputConfig, check_names_differ, resolve_auto
 from bert_features.config.poolings import AutoPooling, DenseModule, pooling_parts
@@ -30,8 +30,6 @@ def plan_outputs(
     outputs: Sequence[OutputConfig],
     config: BertConfig,
     *,
-    layers: Layers = DEFAULT_LAYERS,
-    dtype: OutputDtype = "float32",
     auto: AutoPooling | None = None,
     labelled: bool = False,
 ) -> tuple[OutputSpec, ...]:
@@ -45,8 +43,6 @@ def plan_outputs(
     Args:
       outputs: the outputs to resolve.
       config: the architecture.
-      layers: LAYERS of outputs that have none.
-      dtype: dtype of outputs that have none.
       auto: what pooling `auto` means; by default the mean. It takes the last layer if its output
         names no layers.
       labelled: whether words have labels.
@@ -57,29 +53,24 @@ def plan_outputs(
         architecture without it, or two outputs have the same name, or names that differ only by
         case.
     """
-    entries = parse_layers(layers)
     specs = tuple(
         replace(spec, labelled=labelled and spec.unit == "word")
         for output, modules in (resolve_auto(output, auto) for output in outputs)
         for spec in KINDS[output.kind].specs(
-            output, Context(config, entries, dtype, modules, auto.sparse if auto else None)
+            output, Context(config, modules, auto.sparse if auto else None)
         )
     )
     check_names_differ([spec.name for spec in specs])
     return specs
 
 
-def output_names(
-    outputs: Sequence[OutputConfig],
-    layers: Sequence[int | str] = DEFAULT_LAYERS,
-    num_layers: int = 2,
-) -> list[str]:
+def output_names(outputs: Sequence[OutputConfig], num_layers: int = 2) -> list[str]:
     """The names that `plan_outputs` gives the outputs; `all` layers are `num_layers`."""
     return [
         name
         for output, _ in map(resolve_auto, outputs)
         for name in KINDS[output.kind].names(
-            output, len(expand_all(output.layers or layers, num_layers))
+            output, len(expand_all(output.layers or DEFAULT_LAYERS, num_layers))
         )
     ]
 

@@ -11,11 +11,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from bert_features.config.features import SMALL_DTYPES, OutputDtype
-from bert_features.config.kinds import KINDS, UNIT_SETTINGS, Kind, check_kind, unused
+from bert_features.config.kinds import KINDS, Kind, check_kind, unused
 from bert_features.config.kinds.attention import HeadsSetting
 from bert_features.config.kinds.masked_lm import DEFAULT_TOP_K
 from bert_features.config.kinds.sparse import DEFAULT_TOP_K as DEFAULT_TERMS
-from bert_features.config.layers import ALL, LAYERS_ALLOWED, LayersSetting, check_weights
+from bert_features.config.layers import (
+    ALL,
+    DEFAULT_LAYERS,
+    LAYERS_ALLOWED,
+    LayersSetting,
+    check_weights,
+)
 from bert_features.config.poolings import (
     AUTO_POOLING,
     OF_CLS,
@@ -46,7 +52,8 @@ Calibration = Annotated[
 class OutputConfig(Settings):
     """One output as the user describes it; `Feature` explains each setting.
 
-    A setting that is None takes the value of the whole run.
+    A single output needs no table of its own: its settings may stand among those of the run, see
+    `gather_outputs`.
     """
 
     name: str | None = setting(
@@ -76,9 +83,14 @@ class OutputConfig(Settings):
     )
     layers: LayersSetting | None = setting(
         None,
-        "Layers to take: encoder blocks, -L to L-1, `all` blocks, and the word `embeddings`.",
+        "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`, the sum below "
+        "them; `all` is every block, without the embeddings. By default "
+        f"{','.join(map(str, DEFAULT_LAYERS))}, with pooling auto -1.",
         OUTPUTS,
         min_length=1,
+        common=True,
+        usage="Write them as --layers=-1,-2, as a range with both its ends, --layers=0-5 or "
+        "--layers=-4--1, or as --layers=embeddings,all.",
         allowed=LAYERS_ALLOWED,
     )
     combine: Combine = setting(
@@ -110,11 +122,17 @@ class OutputConfig(Settings):
     special_tokens: bool = setting(
         True, "Include [CLS] and [SEP] when a sequence is pooled.", OUTPUTS
     )
-    normalize: bool = setting(False, "Scale each vector to length 1.", OUTPUTS, common=True)
+    normalize: bool | None = setting(
+        None,
+        "Scale each vector to length 1, or not; by default not, with pooling auto as the "
+        "checkpoint's files say.",
+        OUTPUTS,
+        common=True,
+    )
     dim: Positive | None = setting(
         None, "Number of values of each vector to keep, from the first.", OUTPUTS
     )
-    dtype: OutputDtype | None = setting(None, "Data type of the features.", OUTPUTS)
+    dtype: OutputDtype = setting("float32", "Data type of the features.", OUTPUTS, common=True)
     calibration: Calibration | None = setting(
         None,
         "What dtype int8 takes the range of each dimension from: a number of texts at the start of "
@@ -158,38 +176,72 @@ class OutputConfig(Settings):
         return self
 
 
-# The settings of the single output of a run without named ones.
-SINGLE_OUTPUT = [n for n in OutputConfig.model_fields if n not in ("name", "layers", "dtype")]
-# The settings of the run for outputs without their own.
-OF_ALL_OUTPUTS = ("layers", "dtype", *UNIT_SETTINGS)
+# The settings of an output that may stand among those of a run; the second beside outputs too, for
+# those without their own.
+OUTPUT_SETTINGS = tuple(name for name in OutputConfig.model_fields if name != "name")
+_OF_EACH = ("layers", "dtype")
 
 
-def idle_settings(values: Mapping[str, Any]) -> set[str]:
-    """The settings of a run that change nothing, because of other settings of the run."""
-    outputs = [dict(output) for output in values.get("outputs") or ()]
+def gather_outputs(
+    given: Mapping[str, Any], outputs: "Outputs | None" = None
+) -> tuple[OutputConfig, ...]:
+    """The outputs of a run: the single one whose settings stand among its own, or the named ones.
+
+    Args:
+      given: the `OUTPUT_SETTINGS` among the settings of the run. `layers` and `dtype` may stand
+        beside outputs, for those that have none.
+      outputs: the named outputs; None if there are none.
+
+    Raises:
+      ConfigError: as `parse_outputs`; both are set; or no output has use for `layers` or `dtype`.
+    """
+    if outputs is None:
+        return (OutputConfig.of(given),)
+    named = parse_outputs(outputs)
+    if beside := [name for name in OUTPUT_SETTINGS if name in given and name not in _OF_EACH]:
+        raise ConfigError.naming(
+            ", ".join(f"{{{name}}}" for name in beside)
+            + " and {outputs} are both set; set it in each output instead"
+        )
+    shared = {name: getattr(OutputConfig.of({name: value}), name) for name, value in given.items()}
+    for name in shared:
+        if not any(_lacks(output, name) for output in named):
+            raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
+    return tuple(
+        OutputConfig.of(
+            {n: getattr(output, n) for n in output.model_fields_set}
+            | {n: value for n, value in shared.items() if _lacks(output, n)}
+        )
+        for output in named
+    )
+
+
+def _lacks(output: OutputConfig, name: str) -> bool:
+    """Whether an output takes a setting of the run: it has a use for it, and none of its own."""
+    is_set = name in output.model_fields_set and getattr(output, name) is not None
+    follows = name == "layers" and output.pooling == AUTO_POOLING
+    return not is_set and not follows and name not in unused(dict(output))
+
+
+def idle_beside(values: Mapping[str, Any]) -> set[str]:
+    """The settings among those of a run that have no use beside the others."""
+    outputs = values.get("outputs") or ()
     if not outputs:
         return {*unused(values)}
-    own = [
-        unused(o).keys()
-        | {n for n, v in o.items() if v is not None}
-        | ({"layers"} if o.get("pooling") == AUTO_POOLING else set())
-        for o in outputs
-    ]
-    return {*SINGLE_OUTPUT} | set(OF_ALL_OUTPUTS).intersection(*own)
+    own = ({*unused(dict(o))} for o in parse_outputs(outputs))
+    return {*OUTPUT_SETTINGS} - {*_OF_EACH} | set.intersection(*own)
 
 
 # Outputs as a caller passes them: each an `OutputConfig` or its settings.
 Outputs = Sequence[OutputConfig | Mapping[str, Any]]
 
 
-def parse_outputs(outputs: Outputs | None, *, source: str = "") -> tuple[OutputConfig, ...]:
-    """Checks outputs that a caller passed; None for the default, each layer by itself.
+def parse_outputs(outputs: Outputs, *, source: str = "") -> tuple[OutputConfig, ...]:
+    """Checks outputs that a caller passed.
 
     Raises ConfigError if it is no list, a setting is unknown, or has a value that is not allowed;
     it names `source`.
     """
-    if outputs is None:
-        return (OutputConfig(),)
     if isinstance(outputs, str | Mapping) or not isinstance(outputs, Sequence) or not outputs:
         raise ConfigError.naming(
             "{where}{outputs} is {received}; allowed: a list of tables (in Python: dicts)",
@@ -258,10 +310,12 @@ def resolve_auto(
         return output, ()
     auto = auto or AutoPooling()
     settings = {name: getattr(output, name) for name in output.model_fields_set}
-    normalize, modules = settings.get("normalize", auto.normalize), auto.modules
+    normalize, modules = output.normalize, auto.modules
+    if normalize is None:
+        normalize = auto.normalize
     if auto.dim is not None and output.dim is None:
         # As sentence-transformers, whose `truncate_dim` leaves a shorter vector than length 1.
         modules += ("normalize", auto.dim) if normalize else (auto.dim,)
-        normalize = settings.get("normalize", False)
+        normalize = output.normalize or False
     chosen = {"layers": output.layers or (-1,), "pooling": auto.pooling, "normalize": normalize}
     return OutputConfig.of(settings | chosen), modules

@@ -164,14 +164,19 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @classmethod
+    def known(cls) -> Mapping[str, FieldInfo]:
+        """The settings that a user may write, by name."""
+        return cls.model_fields
+
+    @classmethod
     def marks(cls, name: str) -> Marks:
         """The marks of a setting."""
-        return Marks.of(cls.model_fields[name])
+        return Marks.of(cls.known()[name])
 
     @classmethod
     def names(cls, *roles: Role) -> tuple[str, ...]:
         """The settings that have one of these roles."""
-        return tuple(name for name in cls.model_fields if cls.marks(name).role in roles)
+        return tuple(name for name, f in cls.known().items() if Marks.of(f).role in roles)
 
     @field_validator("*")
     @classmethod
@@ -234,9 +239,9 @@ class Settings(BaseModel):
         if isinstance(raised, ConfigError):
             return raised
         key = str(detail["loc"][0])
-        if key not in cls.model_fields:
-            hint = did_you_mean(key, {name: repr(name) for name in cls.model_fields}, count=1)
-            names = [*cls.model_fields]
+        if key not in cls.known():
+            names = [*cls.known()]
+            hint = did_you_mean(key, {name: repr(name) for name in names}, count=1)
             if len(names) > _MAX_NAMES:
                 names[_FEW:] = ["…; bert-features extract --help-all lists all"]
             known = hint.strip() or f"allowed: {', '.join(names)}"

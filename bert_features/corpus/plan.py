@@ -5,7 +5,7 @@ The manifest records the settings, and a run that is resumed or repaired takes t
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,6 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.description import describe_vocabulary, describe_weights
 from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.outputs import OutputConfig
-from bert_features.config.poolings import AUTO_POOLING
-from bert_features.config.settings import Settings
 from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some
 from bert_features.errors import ConfigError, InputError, OutputError
@@ -122,7 +119,7 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
     """What the bytes of the files depend on, beside the input and the device."""
     if checkpoint.kind != "safetensors":  # whose weights TensorFlow reads
         import_tensorflow(config.runtime, config.device, many_batches=True)
-    auto = auto_pooling(checkpoint, config.output_configs())
+    auto = auto_pooling(checkpoint, config.outputs)
     return {
         **record_settings(config),
         "checkpoint": describe_weights(checkpoint, config.plan_outputs(checkpoint.config, auto)),
@@ -132,23 +129,15 @@ def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any
 
 
 def record_settings(config: ExtractConfig) -> dict[str, Any]:
-    """The settings that the features depend on.
-
-    Pooling `auto` leaves to the checkpoint what the user has not set. So of each output with it,
-    the settings that were set to their defaults are recorded too.
-    """
-    return {
-        "settings": config.model_dump(mode="json", exclude=_LEFT_OUT),
-        "set_to_default": _set_to_default(config),
-    }
+    """The settings that the features depend on, as the user has set them."""
+    return {"settings": config.model_dump(mode="json", exclude=_LEFT_OUT, exclude_unset=True)}
 
 
-def add_defaults(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded settings, with defaults for settings that an earlier version did not have."""
-    usual = OutputConfig().model_dump(mode="json")
-    outputs = [usual | output for output in recorded.get("outputs", ())]
-    defaults = ExtractConfig().model_dump(mode="json", exclude=_LEFT_OUT)
-    return {**defaults, **recorded, "outputs": outputs}
+def describe_settings(config: ExtractConfig) -> dict[str, Any]:
+    """The settings that the features depend on, defaults included; a single output's among them."""
+    values = config.model_dump(mode="json", exclude=_LEFT_OUT)
+    is_single = [output.name for output in config.outputs] == [None]
+    return values | {"outputs": []} | values["outputs"][0] if is_single else values
 
 
 def restore_settings(manifest: Manifest) -> ExtractConfig:
@@ -157,40 +146,9 @@ def restore_settings(manifest: Manifest) -> ExtractConfig:
     Raises OutputError if the manifest lacks them, or this release does not know one.
     """
     try:
-        recorded, chosen = manifest.run["settings"], manifest.run["set_to_default"]
-        outputs = recorded["outputs"]
-        values = _without_defaults(recorded, ExtractConfig(), () if outputs else chosen[0])
-        if outputs:
-            values["outputs"] = [
-                _without_defaults(output, OutputConfig(), names)
-                for output, names in zip(outputs, chosen, strict=True)
-            ]
-        return ExtractConfig.of({**values, "format": manifest.format})
-    except (ConfigError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        return ExtractConfig.of({**manifest.run["settings"], "format": manifest.format})
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise OutputError(
             f"cannot take the settings of the run from the manifest of {manifest.folder} "
             f"({error}); use the release that wrote it, or extract again with --overwrite"
         ) from error
-
-
-def _set_to_default(config: ExtractConfig) -> list[list[str]]:
-    """For each output with pooling `auto`, the settings that were set and are at their default."""
-    found = []
-    for output in config.output_configs():
-        source: Settings = output if config.outputs else config
-        names = output.model_fields_set if output.pooling == AUTO_POOLING else set()
-        fields = type(source).model_fields
-        found.append(sorted(n for n in names if getattr(source, n) == fields[n].default))
-    return found
-
-
-def _without_defaults(
-    recorded: Mapping[str, Any], defaults: Settings, chosen: Collection[str]
-) -> dict[str, Any]:
-    """The settings that differ from their defaults, and the chosen ones."""
-    at_default = defaults.model_dump(mode="json")
-    return {
-        name: value
-        for name, value in recorded.items()
-        if name in chosen or name not in at_default or value != at_default[name]
-    }

@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import changed_input, check_still, look_up_all, name_some, place_of
-from bert_features.corpus.plan import add_defaults, cut_input
+from bert_features.corpus.plan import cut_input, describe_settings, restore_settings
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path
 from bert_features.formats import read_features
@@ -23,11 +23,12 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
 
     OutputError names each difference.
     """
-    before, now = (
-        run | ({"settings": add_defaults(run["settings"])} if "settings" in run else {})
-        for run in ({name: v for name, v in begun.run.items() if name in wanted}, wanted)
-    )
-    differences = find_differences(before, now)
+    before = {name: value for name, value in begun.run.items() if name in wanted}
+    if "settings" in wanted:
+        before["settings"] = describe_settings(restore_settings(begun))
+        now = describe_settings(ExtractConfig.of(wanted["settings"]))
+        wanted = {**wanted, "settings": now}
+    differences = find_differences(before, wanted)
     if differences:
         versions = all(each.startswith("versions.") for each in differences)
         implied = any(each.startswith("uniform_batches ") for each in differences)

@@ -286,7 +286,7 @@ def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
         roles.append(("a file of the cache", Path(config.cache) / "*"))
     if config.source_file is not None:
         roles.append(("the settings file", config.source_file))
-    files = map(calibration_file, config.output_configs())
+    files = map(calibration_file, config.outputs)
     roles += [("the calibration", path) for path in files if path is not None]
     return roles
 

@@ -17,14 +17,14 @@ from bert_features.checkpoints.read import has_pooler, warn_of_heads
 from bert_features.checkpoints.tokenizer import checked_vocabulary, resolve_vocabulary, tokenizer_of
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import check_kinds
-from bert_features.config.layers import DEFAULT_LAYERS, Layers
+from bert_features.config.layers import Layers
 from bert_features.config.output_specs import (
     check_special_ids,
     needs_pooler,
     needs_static_length,
     plan_outputs,
 )
-from bert_features.config.outputs import Outputs, check_floats, parse_outputs
+from bert_features.config.outputs import OutputConfig, Outputs, check_floats, gather_outputs
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.files import Role, check_folder
 from bert_features.text.json_model import JsonModel
@@ -56,6 +56,12 @@ class Wanted:
     layers: Layers | None = None
     max_seq_length: int | None = None
     do_lower_case: bool | None = None
+
+    def gathered(self) -> tuple[OutputConfig, ...]:
+        """The outputs; none for `ids` where none are asked for. Raises ConfigError."""
+        if self.signature == "ids" and self.outputs is None and self.layers is None:
+            return ()
+        return gather_outputs({} if self.layers is None else {"layers": self.layers}, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def _check_length(wanted: Wanted, checkpoint: Checkpoint) -> int:
     positions, max_seq_length = checkpoint.config.positions, wanted.max_seq_length
     if max_seq_length is None:
         is_text = wanted.signature == "text"
-        own = auto_length(checkpoint, parse_outputs(wanted.outputs)) if is_text else None
+        own = auto_length(checkpoint, wanted.gathered()) if is_text else None
         return positions if own is None else own
     if wanted.signature != "text":
         raise ConfigError.naming(
@@ -144,7 +150,7 @@ def _check_text_changes(wanted: Wanted, checkpoint: Checkpoint, *, lower_cases: 
     Raises ConfigError for an export of text, which cannot do it.
     """
     changes = auto_text_changes(
-        checkpoint, parse_outputs(wanted.outputs), tokenizer_lower_cases=lower_cases
+        checkpoint, wanted.gathered(), tokenizer_lower_cases=lower_cases
     ).describe()
     if changes and wanted.signature == "text":
         raise ConfigError.naming(
@@ -235,7 +241,7 @@ def check_before(
     """
     check_target(to, named_files(checkpoint, config_file, vocab_file), overwrite=overwrite)
     wanted = Wanted(**settings)
-    parse_outputs(wanted.outputs)
+    wanted.gathered()
     found = find_without_tensorflow(
         checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
     )
@@ -257,16 +263,8 @@ def _check_outputs(wanted: Wanted, checkpoint: Checkpoint) -> tuple[OutputSpec, 
     Raises ConfigError if one is wrong or does not fit the architecture, or an export of this
     signature cannot have its level, its name or its pooling.
     """
-    signature, layers = wanted.signature, wanted.layers
-    if signature == "ids" and wanted.outputs is None and layers is None:
-        return ()
-    outputs = parse_outputs(wanted.outputs)
-    specs = plan_outputs(
-        outputs,
-        checkpoint.config,
-        layers=DEFAULT_LAYERS if layers is None else layers,
-        auto=auto_pooling(checkpoint, outputs),
-    )
+    signature, outputs = wanted.signature, wanted.gathered()
+    specs = plan_outputs(outputs, checkpoint.config, auto=auto_pooling(checkpoint, outputs))
     check_floats((output.dtype for output in specs), "an export")
     check_kinds(specs, "an export")
     for output in specs:

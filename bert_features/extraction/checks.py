@@ -61,7 +61,7 @@ def check_input_and_checkpoint(
     if checkpoint is not None:
         row_length(config, checkpoint)
         check_lengths(config, document_length(config, checkpoint))
-        auto = auto_pooling(checkpoint, config.output_configs())
+        auto = auto_pooling(checkpoint, config.outputs)
         outputs = config.plan_outputs(checkpoint.config, auto)
         vocabulary, lower_cases = resolve_vocabulary(checkpoint, config.do_lower_case)
         if has_words(outputs):
@@ -108,7 +108,7 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     It is `max_seq_length`; if the user set none, the length that sentence-transformers recorded for
     pooling `auto`, or else the number of positions. Raises ConfigError if `max_seq_length` is more.
     """
-    recorded = auto_length(checkpoint, config.output_configs())
+    recorded = auto_length(checkpoint, config.outputs)
     if config.max_seq_length is None and recorded is not None:
         return recorded
     return config.row_length(checkpoint.config, checkpoint.name)
@@ -116,7 +116,7 @@ def row_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
 
 def document_length(config: ExtractConfig, checkpoint: Checkpoint) -> int:
     """The tokens at which texts are cut: of a row, or for late interaction of a document's row."""
-    late = late_interaction(checkpoint, config.output_configs())
+    late = late_interaction(checkpoint, config.outputs)
     if late is None or config.max_seq_length is not None:
         return row_length(config, checkpoint)
     return late.document_length(checkpoint.config.positions)
@@ -129,7 +129,7 @@ def check_kinds(config: ExtractConfig) -> None:
       ConfigError: there are other outputs beside a score, or the settings ask for packing, or for
         attention in windows.
     """
-    kinds = [KINDS[output.kind] for output in config.output_configs()]
+    kinds = [KINDS[output.kind] for output in config.outputs]
     for kind in kinds:
         if kind.masks_rows and len(kinds) > 1:
             raise ConfigError.naming(
@@ -158,7 +158,7 @@ def check_kinds(config: ExtractConfig) -> None:
 
 def may_pack(config: ExtractConfig) -> bool:
     """Whether the outputs allow that texts share rows."""
-    return all(KINDS[output.kind].can_pack for output in config.output_configs())
+    return all(KINDS[output.kind].can_pack for output in config.outputs)
 
 
 def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
@@ -167,7 +167,7 @@ def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
         return False
     if config.packing is not None:
         return config.packing
-    if not all(KINDS[output.kind].packs_by_itself for output in config.output_configs()):
+    if not all(KINDS[output.kind].packs_by_itself for output in config.outputs):
         return False
     # Where any shape costs nothing, so do rows with little padding (benchmarks/diary.md).
     return not any_shape and config.buckets is None and not config.uniform_batches
@@ -185,9 +185,9 @@ def check_outputs(config: ExtractConfig, file_format: str) -> None:
     Raises ConfigError for a name or a data type that is not allowed, and for a calibration by a
     file that cannot be read.
     """
-    for output in config.output_configs():
+    for output in config.outputs:
         if output.name is not None:
             check_name(output.name, ConfigError)
-        check_dtype(file_format, output.dtype or config.dtype, ConfigError)
+        check_dtype(file_format, output.dtype, ConfigError)
         if path := calibration_file(output):
             read_features(path)

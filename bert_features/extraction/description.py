@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from bert_features.checkpoints.description import describe_checkpoint, describe_modules
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import SMALL_DTYPES
-from bert_features.config.outputs import OutputConfig, idle_settings
 from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import OutputError
 from bert_features.formats.reader import FeatureFile
@@ -86,36 +85,26 @@ def restore_config(file: FeatureFile, named: Mapping[str, str | None]) -> Extrac
             f"{file.path} does not record how its features were made, so a text cannot be compared "
             "with them; extract them with bert_features, or pass vectors to bert_features.nearest"
         )
-    values = _changed(ExtractConfig, {name: recorded.get(name) for name in _OF_VECTORS})
-    if "outputs" in values:
-        values["outputs"] = [_changed(OutputConfig, output) for output in values["outputs"]]
-    for each in (values, *values.get("outputs", ())):
-        if each.get("dtype") in SMALL_DTYPES:  # queries are floats
-            each["dtype"] = "float32"
-            each.pop("calibration", None)
+    values = {name: recorded[name] for name in _OF_VECTORS if name in recorded}
+    values["outputs"] = [
+        # Queries are floats.
+        {**output, "dtype": "float32", "calibration": None}
+        if output["dtype"] in SMALL_DTYPES
+        else output
+        for output in values.get("outputs", ())
+    ]
     if named["checkpoint"] is not None:
         values = {name: value for name, value in values.items() if name not in named}
     return ExtractConfig.of(values | {name: v for name, v in named.items() if v is not None})
-
-
-def _changed(kind: type[ExtractConfig] | type[OutputConfig], values: dict[str, Any]) -> Any:
-    """The settings that are used and not at their defaults: a given one counts as the user's."""
-    idle = idle_settings(values)
-    tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None
-        and name not in idle
-        and tuples[name] not in ((), kind.model_fields[name].default)
-    }
 
 
 def fingerprint(preparation: "Preparation") -> str:
     """All that the features of a text depend on, beside the text: JSON with sorted keys."""
     facts = describe_output(preparation)
     recorded = facts.pop("config")
-    settings = {name: recorded[name] for name in ExtractConfig.names("features")}
+    # What an output was asked for is resolved in `outputs` below.
+    own = (name for name in ExtractConfig.names("features") if name in recorded)
+    settings = {name: recorded[name] for name in own if name != "outputs"}
     facts["checkpoint"].pop("name")
     facts.pop("packing")  # it excludes a cache
     for name in ("modules", "terms"):  # its outputs have them
@@ -123,7 +112,7 @@ def fingerprint(preparation: "Preparation") -> str:
     facts["versions"].pop("jaxlib", None)  # caches never named it
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
-        "settings": _as_cached(settings) | {"outputs": list(map(_as_cached, settings["outputs"]))},
+        "settings": settings,
         "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
         "outputs": [_as_cached(asdict(output)) for output in preparation.outputs],
         "shapes": {n: v for n, v in asdict(preparation.shapes).items() if n not in _NO_SHAPES},
@@ -135,10 +124,7 @@ def fingerprint(preparation: "Preparation") -> str:
 
 
 def _as_cached(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings or an output as caches always named them: with floats, and without later fields."""
-    usual: dict[str, list[Any]] = {"kind": ["layers"], "top_k": [None], "heads": [None, ()]}
-    usual |= {"modules": [()], "spans": [None], "max_units": [0], "min_weight": [None, 0.0]}
+    """An output as a cache stores it: as floats, and without what changes no float."""
     floats = {"dtype": "float32"} if values["dtype"] in SMALL_DTYPES else {}
-    left_out = {n for n, v in usual.items() if values.get(n) in v}
-    left_out |= {"ranges", "calibration", "labelled"}
+    left_out = ("ranges", "calibration", "labelled")
     return {n: v for n, v in (values | floats).items() if n not in left_out}

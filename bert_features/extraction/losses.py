@@ -106,7 +106,7 @@ def warn_without_summary(
 def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
     """The settings that would keep what truncation cuts off, with their values as in Python."""
     positions = checkpoint.config.positions
-    can_window = all(KINDS[output.kind].can_window for output in config.output_configs())
+    can_window = all(KINDS[output.kind].can_window for output in config.outputs)
     no_window = config.long_text == "window" or not can_window
     cures = {} if no_window else {"long_text": "'window'"}
     if row_length(config, checkpoint) < positions:

@@ -118,7 +118,7 @@ class Preparation:
         self._given = config
         self._resolve_length(config)
         outputs = config.plan_outputs(
-            self.checkpoint.config, auto_pooling(self.checkpoint, config.output_configs())
+            self.checkpoint.config, auto_pooling(self.checkpoint, config.outputs)
         )
         places = {o: str(locate(file)) for o in outputs if (file := calibration_file(o))}
         self.outputs = tuple(replace(o, calibration=places.get(o, o.calibration)) for o in outputs)
@@ -153,8 +153,8 @@ class Preparation:
             return other
         chosen = tuple(
             output
-            for output in self._given.output_configs()
-            if not set(names).isdisjoint(output_names([output], self._given.layers, count))
+            for output in self._given.outputs
+            if not set(names).isdisjoint(output_names([output], count))
         )
         given = self._given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)

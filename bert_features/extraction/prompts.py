@@ -32,7 +32,7 @@ class Prompts:
     def __init__(
         self, config: ExtractConfig, checkpoint: Checkpoint, tokenizer_lower_cases: bool
     ) -> None:
-        outputs = config.output_configs()
+        outputs = config.outputs
         settings = checkpoint.sentence_transformers
         self._checkpoint = checkpoint.name
         self.named = {} if settings is None else dict(settings.prompts)

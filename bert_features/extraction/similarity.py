@@ -80,14 +80,12 @@ class EncodesForSearch(EncodesByPrompt):
         if output not in names or not (settings and settings.sparse and settings.sparse.table):
             return self
         config = self.preparation.config
-        (sparse,) = (o for o in config.output_configs() if KINDS[o.kind].follows_checkpoint)
+        (sparse,) = (o for o in config.outputs if KINDS[o.kind].follows_checkpoint)
         if sparse.pooling is not None:
             return self
         if (found := vars(self).get("_lookup")) is None:
-            change: dict[str, Any] = {"pooling": LOOKUP}
-            if config.outputs:
-                change = {"outputs": (sparse.model_copy(update=change),)}
-            given = config.model_copy(update=change)
+            lookup = sparse.model_copy(update={"pooling": LOOKUP})
+            given = config.model_copy(update={"outputs": (lookup,)})
             made = type(self)(  # type: ignore[call-arg]  # the class is an extractor
                 given, runtime=self.preparation.runtime, checkpoint=self.checkpoint
             )

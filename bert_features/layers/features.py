@@ -20,7 +20,6 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.kinds import check_kinds
-from bert_features.config.layers import DEFAULT_LAYERS, Layers, parse_layers
 from bert_features.config.output_specs import (
     blocks_needed,
     check_special_ids,
@@ -30,10 +29,11 @@ from bert_features.config.output_specs import (
     plan_outputs,
 )
 from bert_features.config.outputs import (
+    OUTPUT_SETTINGS,
     OutputConfig,
     Outputs,
     check_floats,
-    parse_outputs,
+    gather_outputs,
     uses_auto_pooling,
 )
 from bert_features.config.poolings import AutoPooling
@@ -47,8 +47,8 @@ from bert_features.text.tokenizer_files import read_tokenizer
 
 logger = logging.getLogger("bert_features")
 
-# Settings of an output that a layer takes itself; `layers`, `name` and `dtype` are the layer's own.
-_SINGLE_OUTPUT = OutputConfig.model_fields.keys() - {"layers", "name", "dtype"}
+# Settings of an output that a layer takes itself; `dtype` is the layer's own.
+_SINGLE_OUTPUT = {*OUTPUT_SETTINGS} - {"dtype"}
 
 
 @keras.saving.register_keras_serializable(package="bert_features")
@@ -57,9 +57,8 @@ class BertFeatures(keras.layers.Layer):
 
     Args:
       config: the architecture: a `BertConfig`, or the contents of its JSON file.
-      outputs: what to compute, each an `OutputConfig` or its settings; by default each of `layers`
-        by itself, as `layer_output_0`, ….
-      layers: LAYERS for outputs that name none.
+      outputs: what to compute, each an `OutputConfig` or its settings; by default each of the
+        last four layers by itself, as `layer_output_0`, ….
       special_ids: the ids of [CLS] and [SEP], for outputs with `special_tokens` false.
       auto: what pooling `auto` means; by default the mean.
       use_dropout: apply the config's dropout rates in training, unless the layer is frozen.
@@ -68,8 +67,9 @@ class BertFeatures(keras.layers.Layer):
       dtype: a Keras dtype policy, such as `mixed_bfloat16`. It does not change the dtype of the
         outputs, which each output sets; float32 by default.
       name: the layer's name.
-      **kwargs: instead of `outputs`, settings of a single one, such as `level` and `pooling`; also
-        further arguments of a Keras layer.
+      **kwargs: instead of `outputs`, settings of a single one, such as `layers`, `level` and
+        `pooling`; `layers` may also be set beside outputs, for those that name none. Also further
+        arguments of a Keras layer.
 
     Attributes:
       bert_config: the architecture.
@@ -87,7 +87,6 @@ class BertFeatures(keras.layers.Layer):
         config: BertConfig | Mapping[str, Any],
         outputs: Outputs | None = None,
         *,
-        layers: Layers = DEFAULT_LAYERS,
         special_ids: Sequence[int] = (),
         auto: AutoPooling | Mapping[str, Any] | None = None,
         use_dropout: bool = True,
@@ -106,11 +105,8 @@ class BertFeatures(keras.layers.Layer):
         self.bert_config = config
         self._outputs = wanted
         check_kinds(self._outputs, "a Keras layer")
-        self._layers_setting = parse_layers(layers)
         self._auto = AutoPooling(**auto) if isinstance(auto, Mapping) else auto
-        self.output_specs = plan_outputs(
-            self._outputs, config, layers=self._layers_setting, auto=self._auto
-        )
+        self.output_specs = plan_outputs(self._outputs, config, auto=self._auto)
         check_floats((output.dtype for output in self._outputs), "a layer")
         check_special_ids(self.output_specs, special_ids)
         self.special_ids = tuple(special_ids)
@@ -318,7 +314,6 @@ class BertFeatures(keras.layers.Layer):
             **super().get_config(),
             "config": self.bert_config.model_dump(mode="json"),
             "outputs": [o.model_dump(mode="json", exclude_defaults=True) for o in self._outputs],
-            "layers": list(self._layers_setting),
             "special_ids": list(self.special_ids),
             "auto": None if self._auto is None else asdict(self._auto),
             "use_dropout": self.use_dropout,
@@ -330,12 +325,8 @@ class BertFeatures(keras.layers.Layer):
 
 def _wanted_outputs(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
     """The outputs, or the single one whose settings are among these, from which they are taken."""
-    single = {name: settings.pop(name) for name in [*settings] if name in _SINGLE_OUTPUT}
-    if single and outputs is not None:
-        raise ConfigError(
-            f"{', '.join(sorted(single))} and outputs are both set; set it in each output instead"
-        )
-    return parse_outputs([single] if single else outputs)
+    given = {name: settings.pop(name) for name in [*settings] if name in _SINGLE_OUTPUT}
+    return gather_outputs(given, outputs)
 
 
 def _warn_of_text_changes(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> None:

@@ -62,7 +62,7 @@ class Features:
         **settings: Any,
     ) -> None:
         config = ExtractConfig.of(settings)
-        if config.dtype == "bfloat16":
+        if any(output.dtype == "bfloat16" for output in config.outputs):
             raise ConfigError.naming(
                 "{dtype} is 'bfloat16', which columns cannot hold; allowed: 'float32', 'float16'"
             )

@@ -9,7 +9,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import OutputSpec
 from bert_features.config.layers import EMBEDDINGS
 from bert_features.config.output_specs import output_names
-from bert_features.config.outputs import OutputConfig, idle_settings
+from bert_features.config.outputs import OutputConfig
 from bert_features.config.poolings import AUTO_POOLING
 from bert_features.serving.failures import RequestError
 
@@ -21,8 +21,6 @@ _DEFAULTS = (
     OutputConfig(name="last_layer", level="token", layers=(-1,)),
 )
 _MAX_SHOWN = 100
-# Settings that, if the user sets one, ask for outputs of their own.
-_OUTPUT_SETTINGS = frozenset({"outputs", "layers", *OutputConfig.model_fields})
 
 
 def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractConfig:
@@ -35,17 +33,15 @@ def config_to_serve(config: ExtractConfig, architecture: BertConfig) -> ExtractC
     Raises:
       ConfigError: the outputs do not fit together.
     """
-    chosen = config.model_fields_set & _OUTPUT_SETTINGS
     outputs = [
         output if output.name else output.model_copy(update={"name": "features"})
-        for output in (config.output_configs() if chosen else _DEFAULTS)
+        for output in (config.outputs if "outputs" in config.model_fields_set else _DEFAULTS)
     ]
     names = {output.name for output in outputs}
     layers = (EMBEDDINGS, *range(architecture.num_hidden_layers))
     if ALL_LAYERS not in names:
         outputs += [OutputConfig(name=f"{ALL_LAYERS}_{i}", layers=(i,)) for i in layers]
-    idle = idle_settings({"outputs": outputs})
-    values = {n: getattr(config, n) for n in config.model_fields_set if n not in idle}
+    values = {name: getattr(config, name) for name in config.model_fields_set}
     return ExtractConfig.of({**values, "outputs": outputs})
 
 
@@ -60,10 +56,10 @@ class Catalog:
         """The outputs of settings, each of which has a name."""
         by_name = {spec.name: spec for spec in specs}
         outputs: dict[str, tuple[OutputSpec, ...]] = {}
-        for output in config.output_configs():
+        for output in config.outputs:
             is_layer = _LAYER_NAME.fullmatch(str(output.name))
             name = ALL_LAYERS if is_layer else str(output.name)
-            features = output_names([output], config.layers, num_layers)
+            features = output_names([output], num_layers)
             outputs[name] = (*outputs.get(name, ()), *map(by_name.__getitem__, features))
         return cls(outputs)
 

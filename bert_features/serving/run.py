@@ -70,19 +70,17 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
     from bert_features.checkpoints.pooling import auto_pooling
     from bert_features.serving.catalog import config_to_serve  # imports packages of the extra
 
-    for kind in (KINDS[output.kind] for output in config.output_configs()):
+    for kind in (KINDS[output.kind] for output in config.outputs):
         if kind.unserved:
             raise ConfigError.naming(
                 "{kind} is '{received}', and {reason}; use extract, or FeatureExtractor in Python",
                 received=kind.name,
                 reason=kind.unserved,
             )
-    check_floats((o.dtype or config.dtype for o in config.output_configs()), "the service")
+    check_floats((o.dtype for o in config.outputs), "the service")
     checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
     served = config_to_serve(config, checkpoint.config)
-    outputs = served.plan_outputs(
-        checkpoint.config, auto_pooling(checkpoint, served.output_configs())
-    )
+    outputs = served.plan_outputs(checkpoint.config, auto_pooling(checkpoint, served.outputs))
     for output in outputs:
         check_name(output.name)  # they become columns of Arrow tables
     prompts = Prompts(served, checkpoint, tokenizer_lower_cases=True)

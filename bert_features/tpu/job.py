@@ -80,7 +80,7 @@ def plan_job(
     if checkpoint is None:
         auto, length = None, settings.row_length(config, name)
     else:
-        auto = auto_pooling(checkpoint, settings.output_configs())
+        auto = auto_pooling(checkpoint, settings.outputs)
         length = row_length(settings, checkpoint)
     outputs = settings.plan_outputs(config, auto)
     most = attention_tokens(outputs, config, length)

@@ -155,7 +155,7 @@ COMMANDS = typer.main.get_command(app).commands
 def test_every_help_is_a_sentence_that_stands_alone(name):
     """It begins with a capital or a file's name and ends with a full stop; a default may follow."""
     command = COMMANDS[name]
-    descriptions = tuple(field.description for field in ExtractConfig.model_fields.values())
+    descriptions = tuple(field.description for field in ExtractConfig.known().values())
     for parameter in command.params:
         text = getattr(parameter, "help", None)
         assert text, parameter.name

@@ -16,7 +16,7 @@ def test_every_setting_is_an_option():
     names = {"do_lower_case": "--uncased", "outputs": "--output-spec"}
     command = typer.main.get_command(app).commands["extract"]
     options = {o for p in command.params for o in [*p.opts, *p.secondary_opts]}
-    for name in ExtractConfig.model_fields:
+    for name in ExtractConfig.known():
         assert names.get(name, "--" + name.replace("_", "-")) in options, name
     assert {"--cased", "--overwrite", "--config", "--output", "--debug"} <= options
     assert "INPUT" in run("extract", "--help").output
@@ -102,7 +102,7 @@ def test_options_override_the_config_file(toy, text, out, tmp_path):
     options = ["--config", config, "--layers=-1,-2", "--max-seq-length", "16", "--dtype", "float16"]
     assert run("extract", text, "-o", path, *options).exit_code == 0
     metadata = read_features(path).metadata
-    assert metadata["config"]["layers"] == [-1, -2]
-    assert metadata["config"]["combine"] == "sum"
+    (output,) = metadata["config"]["outputs"]
+    assert (output["layers"], output["combine"]) == ([-1, -2], "sum")
     (feature,) = read_features(path).features
     assert (feature.name, feature.dtype, feature.width) == ("features", "float16", 8)

@@ -29,8 +29,9 @@ def test_names_of_a_checkpoint_alone_say_what_to_pass(name, options):
 
 def test_the_tutorials_settings():
     config = ExtractConfig.load("pogiatzis", batch_size=64)
-    assert (config.combine, config.max_seq_length, config.batch_size) == ("sum", 128, 64)
-    assert config.layers == (-1, -2, -3, -4)
+    assert (config.max_seq_length, config.batch_size) == (128, 64)
+    (output,) = config.outputs
+    assert (output.combine, output.layers) == ("sum", (-1, -2, -3, -4))
 
 
 def test_a_file_of_that_name_comes_first_and_a_folder_does_not(tmp_path, monkeypatch):
@@ -39,7 +40,7 @@ def test_a_file_of_that_name_comes_first_and_a_folder_does_not(tmp_path, monkeyp
     assert ExtractConfig.load("pogiatzis").batch_size == 8
     (tmp_path / "pogiatzis").unlink()
     (tmp_path / "pogiatzis").mkdir()
-    assert ExtractConfig.load("pogiatzis").combine == "sum"
+    assert ExtractConfig.load("pogiatzis").outputs[0].combine == "sum"
 
 
 def test_a_pipe_is_read():

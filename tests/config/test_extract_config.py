@@ -25,7 +25,7 @@ def write(tmp_path, text):
 def test_overrides_take_precedence(tmp_path):
     path = write(tmp_path, 'layers = [-1, "embeddings"]\nbatch_size = 8\n')
     config = ExtractConfig.load(path, batch_size=64)
-    assert config.layers == (-1, "embeddings")
+    assert config.outputs[0].layers == (-1, "embeddings")
     assert config.batch_size == 64
 
 
@@ -76,18 +76,22 @@ def test_what_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize("settings", [ExtractConfig, OutputConfig])
 def test_layers_in_every_form(settings, layers, wanted):
     for made in (settings(layers=layers), settings.of({"layers": layers})):
+        made = made.outputs[0] if settings is ExtractConfig else made
         assert made.layers == wanted
         assert [type(entry) for entry in made.layers] == [type(entry) for entry in wanted]
 
 
 def test_the_constructor_takes_what_of_takes():
     outputs = [{"name": "a", "layers": "0"}, {"name": "b"}]
-    keywords = {"layers": [-1], "outputs": outputs, "buckets": [8, 16]}
+    keywords = {"layers": [-1], "dtype": "float16", "outputs": outputs, "buckets": [8, 16]}
     config = ExtractConfig(checkpoint=Path("folder"), **keywords)
     assert config == ExtractConfig.of({"checkpoint": "folder", **keywords})
     assert config.checkpoint == "folder"
-    assert config.outputs[0].layers == (0,)
-    assert config.model_fields_set == {"checkpoint", *keywords}
+    assert config.outputs == (
+        OutputConfig(name="a", layers=0, dtype="float16"),
+        OutputConfig(name="b", layers=-1, dtype="float16"),
+    )
+    assert config.model_fields_set == {"checkpoint", "outputs", "buckets"}
     assert hash(config) == hash(ExtractConfig(checkpoint="folder", **keywords))
 
 
@@ -100,8 +104,8 @@ def test_the_constructor_raises_one_line():
 
 def test_its_repr_shows_what_was_set():
     config = ExtractConfig(layers=-1, outputs=[{"name": "a"}])
-    assert repr(config) == "ExtractConfig(layers=(-1,), outputs=(OutputConfig(name='a'),))"
-    assert repr(ExtractConfig(layers=-1)) == "ExtractConfig(layers=(-1,))"
+    assert repr(config) == "ExtractConfig(outputs=(OutputConfig(name='a', layers=(-1,)),))"
+    assert repr(ExtractConfig(layers=-1)) == "ExtractConfig(outputs=(OutputConfig(layers=(-1,)),))"
 
 
 def test_all_problems_come_at_once():
@@ -212,7 +216,7 @@ def test_a_setting_of_the_run_that_every_output_has_itself_is_refused(name):
 @pytest.mark.parametrize("preset", preset_names())
 def test_the_packages_own_settings_give_way_to_those_of_the_user(preset, tmp_path):
     score = {"kind": "score", "level": "word"}
-    assert ExtractConfig.load(preset, **score).output_configs()[0].kind == "score"
+    assert ExtractConfig.load(preset, **score).outputs[0].kind == "score"
     ExtractConfig.load(preset, kind="layers", level="sequence", pooling="pooler")
     with pytest.raises(ConfigError, match="layers has no meaning for kind 'score'"):
         ExtractConfig.load(preset, **score, layers=[0])

@@ -15,8 +15,8 @@ from bert_features.errors import ConfigError
 from tests.toy import TOY  # three blocks of width 8
 
 
-def plan(*outputs, **defaults):
-    return plan_outputs([OutputConfig.of(output) for output in outputs], TOY, **defaults)
+def plan(*outputs, **auto):
+    return plan_outputs([OutputConfig.of(output) for output in outputs], TOY, **auto)
 
 
 def test_layers_resolve_from_either_end():
@@ -35,7 +35,8 @@ def test_layers_resolve_from_either_end():
 )
 def test_ranges_and_the_word_all(written, layers, states):
     output = {"layers": written, "name": "x"}
-    assert OutputConfig.of(output).layers == ExtractConfig(layers=written).layers == layers
+    assert OutputConfig.of(output).layers == layers
+    assert ExtractConfig(layers=written).outputs[0].layers == layers
     assert tuple(spec.states[0] for spec in plan(output)) == states
     assert [spec.name for spec in plan(output)] == output_names(
         [OutputConfig.of(output)], num_layers=3
@@ -64,7 +65,7 @@ def test_layers_that_are_refused(layers, message):
 
 
 def test_layers_apart_are_named_as_in_the_official_script():
-    specs = plan({}, layers=(-1, "embeddings"))
+    specs = plan({"layers": (-1, "embeddings")})
     assert [(s.name, s.layers, s.states, s.width) for s in specs] == [
         ("layer_output_0", (-1,), (3,), 8),
         ("layer_output_1", ("embeddings",), (0,), 8),
@@ -172,7 +173,10 @@ def test_the_names_of_bert_as_service():
             {"combine": "weighted", "weights": [1.0], "layers": [0, 1]},
             "weights has 1 numbers for 2 layers",
         ),
-        ({"combine": "weighted", "weights": [1.0]}, r"weights has 1 numbers for 4 layers \[-1, -2"),
+        (
+            {"combine": "weighted", "weights": [1.0], "layers": ["embeddings", "all"]},
+            r"weights has 1 numbers for 4 layers \['embeddings', 0",
+        ),
         ({"special_tokens": False}, "special_tokens has no meaning for level 'token'; leave"),
         (
             {"special_tokens": False, "level": "sequence", "pooling": "cls"},
@@ -187,9 +191,8 @@ def test_the_names_of_bert_as_service():
     ],
 )
 def test_outputs_that_are_refused(output, message):
-    defaults = {"layers": (-1, -2, -3, "embeddings")} if output.get("combine") == "weighted" else {}
     with pytest.raises(ConfigError, match=message):
-        plan(output, **{"layers": (-1,), **defaults})
+        plan(output)
 
 
 def test_two_outputs_of_one_name():
@@ -227,8 +230,9 @@ def test_the_names_that_are_planned(layers):
         {"level": "sequence"},
     ]
     config = ExtractConfig.of({"outputs": outputs, "layers": layers})
-    names = output_names(config.outputs, config.layers)
-    assert names == [spec.name for spec in plan(*outputs, layers=tuple(layers))]
+    names = output_names(config.outputs)
+    assert names == [spec.name for spec in plan_outputs(config.outputs, TOY)]
+    assert names[-1] == ("features" if layers == [-1] else "layer_output_1")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from bert_features import ExtractConfig, extract, nearest, plan, read_features
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.corpus.job import repair
-from bert_features.corpus.plan import add_defaults
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
@@ -21,7 +20,7 @@ from bert_features.extraction import extractor as extractors
 from bert_features.extraction.calibration import TakesRanges
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
-from bert_features.formats.passport import FeaturePassport, find_differences
+from bert_features.formats.passport import FeaturePassport
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.corpus.runs import StopRun, shards_of, stop_after
 from tests.formats.feature_files import make_batch, write
@@ -299,18 +298,6 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
     write_shard(writer, 0, {"canaries": canaries, "ranges": ranges}, lambda message: None)
     assert shards_of(tmp_path / "out") == before
-
-
-def test_a_run_of_before_lacks_settings(config):
-    now = config(FLOATS, INT8).model_dump(mode="json", exclude={"shard", "format"})
-    late = ("kind", "top_k", "calibration")
-    before = {name: value for name, value in now.items() if name not in late}
-    before["outputs"] = [{n: v for n, v in o.items() if n not in late} for o in now["outputs"]]
-    assert find_differences(add_defaults(before), add_defaults(now)) == []
-    now["outputs"][1]["calibration"] = "100"
-    assert find_differences(add_defaults(before), add_defaults(now)) == [
-        "outputs[1].calibration None, now '100'"
-    ]
 
 
 def test_the_stages_of_a_run_do_not_count_its_calibration(config, texts, tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ SECTIONS = {  # a group of settings -> where they are explained
     settings.DEVICES: [("tpu.md",), ("formats.md", "## Shapes and memory")],
     settings.FILES: [FILES, ("corpora.md",)],
 }
-TYPES = get_type_hints(ExtractConfig)
+TYPES = get_type_hints(OutputConfig) | get_type_hints(ExtractConfig)
 
 
 def values_of(kind) -> list[str]:
@@ -157,7 +157,7 @@ def test_each_module_that_defines_a_name_is_in_the_table_and_has_tests(room):
     assert [path.name for path in own if not path.is_file()] == []
 
 
-@pytest.mark.parametrize("name", ExtractConfig.model_fields)
+@pytest.mark.parametrize("name", ExtractConfig.known())
 def test_every_setting_stands_in_its_section_with_its_words(name):
     places = SECTIONS[ExtractConfig.marks(name).group]
     code = "\n".join(read_code(*place) for place in places)

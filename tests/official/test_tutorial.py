@@ -37,7 +37,7 @@ def test_models_stay_loaded_for_settings_in_turn(toy, made):
         for layers in (-1, "-1,-2", [-1, 0]):
             call(toy, layers)
     call(toy, (-1,), dim=3)  # the same layer in another form; dim is cut off afterwards
-    assert [config.layers for config in made] == [(-1,), (-1, -2), (-1, 0)]
+    assert [config.outputs[0].layers for config in made] == [(-1,), (-1, -2), (-1, 0)]
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_only_the_last_of_large_models_stays(toy, made, monkeypatch):
     monkeypatch.setattr(tutorial, "_MAX_LOADED_BYTES", 1)
     for layers in (-1, -2, -2, -1):
         call(toy, layers)
-    assert [config.layers for config in made] == [(-1,), (-2,), (-1,)]
+    assert [config.outputs[0].layers for config in made] == [(-1,), (-2,), (-1,)]
     assert len(tutorial._loaded) == 1
 
 

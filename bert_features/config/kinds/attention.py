@@ -49,8 +49,7 @@ class Attention(OutputKind):
 
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer."""
-        dtype = output.dtype or context.dtype
-        check_small(self, output, dtype)
+        check_small(self, output)
         entries, states = context.resolve(output.layers)
         if 0 in states:
             raise ConfigError.naming(
@@ -65,7 +64,7 @@ class Attention(OutputKind):
                 states=(state,),
                 combine="none",
                 width=len(heads),
-                dtype=dtype,
+                dtype=output.dtype,
                 level=output.level if pooling == "cls" else f"{output.level}_pair",
                 pooling=pooling,
                 kind=self.name,

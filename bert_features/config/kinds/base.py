@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
-from bert_features.config.layers import expand_all, resolve_layers
+from bert_features.config.layers import DEFAULT_LAYERS, expand_all, resolve_layers
 from bert_features.config.poolings import Module, SparsePooling
 
 
@@ -15,15 +15,11 @@ class Context(NamedTuple):
 
     Attributes:
       config: the architecture.
-      layers: LAYERS of outputs that have none.
-      dtype: dtype of outputs that have none.
       modules: what the checkpoint does to each pooled vector.
       sparse: how the checkpoint makes sparse vectors; None if its files do not say.
     """
 
     config: BertConfig
-    layers: Sequence[int | str]
-    dtype: str
     modules: tuple[Module, ...]
     sparse: SparsePooling | None = None
 
@@ -31,7 +27,7 @@ class Context(NamedTuple):
         self, layers: Sequence[int | str] | None
     ) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
         """The entries of LAYERS, one for each layer, and their states; see `resolve_layers`."""
-        entries = expand_all(layers or self.layers, self.config.num_hidden_layers)
+        entries = expand_all(layers or DEFAULT_LAYERS, self.config.num_hidden_layers)
         return entries, resolve_layers(entries, self.config.num_hidden_layers)
 
 

@@ -35,8 +35,7 @@ class Layers(OutputKind):
 
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer, or of the layers combined."""
-        dtype = output.dtype or context.dtype
-        check_small(self, output, dtype)
+        check_small(self, output)
         is_pooler = output.pooling == "pooler"
         entries, states = context.resolve(output.layers or ((-1,) if is_pooler else None))
         if is_pooler:
@@ -53,9 +52,9 @@ class Layers(OutputKind):
             "level": output.level,
             "pooling": output.pooling or POOLINGS[output.level][0],
             "special_tokens": output.special_tokens,
-            "normalize": output.normalize,
+            "normalize": output.normalize or False,
             "width": _width(output, context, len(groups[0][0])),
-            "dtype": dtype,
+            "dtype": output.dtype,
             "calibration": output.calibration,
             "modules": context.modules,
         }
@@ -66,21 +65,21 @@ class Layers(OutputKind):
         ]
 
 
-def check_small(kind: OutputKind, output: Any, dtype: str) -> None:
+def check_small(kind: OutputKind, output: Any) -> None:
     """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
-    if dtype in SMALL_DTYPES and output.level not in kind.small_levels:
+    if output.dtype in SMALL_DTYPES and output.level not in kind.small_levels:
         # Attention has no vectors of texts.
         cure = "pass {level:'sequence'}, or" if output.kind == Layers.name else "pass"
         raise ConfigError.naming(
             "{dtype} is '{received}', which only level 'sequence' allows; this output has level "
             f"'{{own}}': {cure} a dtype of floats",
-            received=dtype,
+            received=output.dtype,
             own=output.level,
         )
-    if output.calibration is not None and dtype != "int8":
+    if output.calibration is not None and output.dtype != "int8":
         raise ConfigError.naming(
             "{calibration} is for dtype 'int8'; {dtype} is '{received}': leave {calibration} out",
-            received=dtype,
+            received=output.dtype,
         )
 
 

@@ -30,8 +30,7 @@ class MultiVector(OutputKind):
 
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """One feature of the last layer."""
-        dtype = output.dtype or context.dtype
-        check_small(self, output, dtype)
+        check_small(self, output)
         width = context.config.hidden_size
         for module in context.modules:
             if isinstance(module, DenseModule):
@@ -48,7 +47,7 @@ class MultiVector(OutputKind):
                 states=(context.config.num_hidden_layers,),
                 combine="none",
                 width=width,
-                dtype=dtype,
+                dtype=output.dtype,
                 level="vector",
                 kind=self.name,
                 normalize=context.modules[-1:] == ("normalize",),
