@@ -23,6 +23,8 @@ def release_library_pages() -> None:
     They come from the system's cache of files, 64 KiB at a time. Importing TensorFlow touches 420
     MiB of them: tables of relocations, and code that runs once. Does nothing where the system does
     not say which pages are unchanged, as only Linux does.
+
+    No other thread may unload a library meanwhile: memory that took its place would be lost.
     """
     with contextlib.suppress(OSError):
         mappings = _UNCHANGED.findall(SMAPS.read_bytes())

@@ -99,7 +99,8 @@ def import_tensorflow(
             for line in kept:
                 if failed or not _NOISE.match(line):
                     os.write(2, line)
-    release_library_pages()
+    if _is_own_process:
+        release_library_pages()
     return tensorflow
 
 

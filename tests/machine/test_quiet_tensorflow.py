@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_features.machine import library_pages
 from bert_features.machine import quiet_tensorflow as quiet
 from bert_features.machine.quiet_tensorflow import _without_garbage_collection
 
@@ -25,6 +26,7 @@ def import_made_up(tmp_path, program, before="", after=""):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
+        cwd=tmp_path,
     )
 
 
@@ -64,10 +66,42 @@ def test_a_process_of_our_own_does_not_load_what_it_does_not_use(tmp_path, claim
         after="import scipy, gc; print(gc.get_freeze_count() > 1000)",
     )
     # No collection looks at what was imported, and what only the import needed is given back.
-    assert (result.stdout.split(), result.stderr) == (
-        ["released", str(not claims), str(claims)],
-        "",
-    )
+    lines = [*["released"] * claims, str(not claims), str(claims)]
+    assert (result.stdout.split(), result.stderr) == (lines, "")
+
+
+# What another thread of a program may do between the look at the map and the advice: it unloads a
+# library, and memory takes its place.
+UNLOADED = """
+import ctypes, mmap, pathlib
+from bert_features.machine import library_pages
+
+def pages(place, protection, flags, file):
+    mapped = ctypes.CDLL(None).mmap
+    mapped.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    mapped.restype = ctypes.c_void_p
+    return mapped(place, mmap.PAGESIZE, protection, mmap.MAP_PRIVATE | flags, file, 0)
+
+library = pathlib.Path("made_up.so")
+library.write_bytes(bytes(mmap.PAGESIZE))
+with library.open("rb") as file:
+    place = pages(None, mmap.PROT_READ, 0, file.fileno())
+ctypes.string_at(place, 1)
+smaps = pathlib.Path("smaps")
+smaps.write_bytes(library_pages.SMAPS.read_bytes())
+library_pages.SMAPS = smaps
+MAP_FIXED = 0x10
+pages(place, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_ANONYMOUS | MAP_FIXED, -1)
+ctypes.memset(place, 8, 1)
+"""
+
+
+@pytest.mark.skipif(not library_pages.SMAPS.exists(), reason="only Linux has this map")
+def test_memory_in_the_place_of_a_library_stays(tmp_path):
+    tensorflow = "import types; config = types.SimpleNamespace(list_physical_devices=list); x = 7"
+    after = "print(*ctypes.string_at(place, 1))"
+    result = import_made_up(tmp_path, tensorflow, before=UNLOADED, after=after)
+    assert (result.stdout, result.stderr) == ("7\n8\n", "")
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
