@@ -58,6 +58,7 @@ class DeviceStep:
         pooler, the masked-LM head or Dense modules if an output needs them; None for random ones.
       outputs: what to compute; blocks above their highest layer are left out.
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
+      pieces: number of pieces of the vocabulary; None if each row of the table is one.
       precision: `float32` or `bfloat16`, for weights and arithmetic; or `int8`, see `encoder.int8`.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       fuse_qkv: see `BertEncoder`; on a TPU joined weights would be split again.
@@ -76,6 +77,7 @@ class DeviceStep:
         outputs: Sequence[OutputSpec],
         *,
         special_ids: Sequence[int] = (),
+        pieces: int | None = None,
         precision: Precision = "float32",
         use_one_hot_embeddings: bool = False,
         fuse_qkv: bool = True,
@@ -85,7 +87,7 @@ class DeviceStep:
         self.outputs = tuple(outputs)
         self._packed = packed
         self.inputs = input_names(self.outputs, packed=packed)
-        self._special_ids = tuple(special_ids)
+        self._special_ids, self._pieces = tuple(special_ids), pieces
         self._precision = precision
         dtype = "float32" if precision == "int8" else precision
         self.encoder = BertEncoder(
@@ -157,7 +159,8 @@ class DeviceStep:
             )
         attention = dict(zip(layers, states.get("attention", ()), strict=True))
         encoded = Encoded(
-            states, batch, attention, self._special_ids, dense, self._head(weights, states)
+            *(states, batch, attention, self._special_ids, dense),
+            *(self._head(weights, states), self._pieces),
         )
         results: Predictions = {}
         for kind in dict.fromkeys(output.kind for output in self.outputs):

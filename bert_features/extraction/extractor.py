@@ -110,6 +110,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             weights,
             self.preparation.device_outputs,
             special_ids=self.tokenizer.frame.special_ids,
+            pieces=len(self.tokenizer.tokens),
             precision=self.precision,
             use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bert_features import ExtractConfig, FeatureExtractor, extract, nearest, plan, read_features
 from bert_features.checkpoints.convert import convert
@@ -50,6 +52,24 @@ def test_a_table_of_weights_by_piece(tmp_path):
     (folder / "idf.json").write_text(json.dumps({"ship": 1.5}))
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: a piece is unknown"):
         make(folder)
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_rows_of_the_table_behind_the_vocabulary_are_no_terms(tmp_path, caplog, pooling):
+    """As where the table is filled up to a multiple of 8; the rows have large logits here."""
+    folder = shutil.copytree(BARE, tmp_path / "uncased")
+    tensors = load_file(folder / "model.safetensors")
+    for name, value in tensors.items():
+        if value.shape[:1] == (V,):
+            tensors[name] = np.concatenate([value, np.full((24 - V, *value.shape[1:]), 9.0, "f4")])
+    save_file(tensors, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"vocab_size": 24}))
+    caplog.set_level(logging.INFO, "bert_features")
+    found, plain = (make(each, pooling=pooling).encode(TEXTS).toarray() for each in (folder, BARE))
+    assert not found[:, V:].any()
+    np.testing.assert_allclose(found[:, :V], plain, rtol=1e-6)
+    assert sum("rows more than" in line for line in caplog.messages) == 1
 
 
 @pytest.mark.parametrize(
