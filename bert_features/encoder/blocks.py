@@ -8,6 +8,8 @@ best with plain matrix products.
 from functools import partial
 from typing import Any
 
+from keras import ops
+
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder import kernels
 from bert_features.encoder.attention.choice import choose_form
@@ -67,7 +69,13 @@ class SelfAttention(Part):
         if rotation is not None:
             heads = *(form.turned(part, rotation) for part in heads[:2]), heads[2]
         context, weights = form.attend(heads, texts)
-        return form.finish(context, x, self.output_dense, residual), weights
+        finished = form.finish(context, x, self.output_dense, residual)
+        if texts.unseen and form.reach is not None:  # of no token the mean is 0, as in torch
+            places = ops.arange(ops.shape(texts.mask)[1], dtype="int32")
+            seeing = places < ops.sum(texts.mask, axis=1, keepdims=True) + form.reach
+            seeing = ops.reshape(seeing, (*ops.shape(finished)[:-1], 1))
+            finished = ops.where(seeing, finished, 0.0 if residual is None else residual)
+        return finished, weights
 
     def scopes(self, scope: str) -> list[list[str]]:
         """For each projection the canonical scopes of the weights that it holds."""

@@ -117,6 +117,8 @@ class BertEncoder(keras.layers.Layer):
         its input, or the architecture has no pooler.
     """
 
+    unseen = False  # see `Texts`; in ModernBERT, whose layers have no biases
+
     def __init__(
         self,
         config: BertConfig,
@@ -207,7 +209,7 @@ class BertEncoder(keras.layers.Layer):
             x = ops.reshape(embedded, (-1, size))
         rotations = self._rotations(shape[1], positions)
         nearness = None if self.relative is None else self.relative(mask, text_numbers)
-        texts = Texts(mask, text_numbers, nearness)
+        texts = Texts(mask, text_numbers, nearness, unseen=self.unseen)
         outputs, attention = [], {}
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]

@@ -100,6 +100,7 @@ class DeviceStep:
             initializer=None if weights is None else _unset,
             dtype=dtype,
         )
+        self.encoder.unseen = needs(self.outputs, "projection")
         self.head = None
         if needs(self.outputs, "head"):
             initializer = self.encoder.embeddings.initializer

@@ -16,7 +16,8 @@ from bert_features.encoder.forms import traced_for
 from bert_features.encoder.step import DeviceStep
 from bert_features.errors import CheckpointError
 from bert_features.layers import BertFeatures, BertTextInput
-from tests.reference.settings_cases import CASES, DATA, IDS, TYPES, write
+from tests.reference.numpy_encoder import NumpyEncoder
+from tests.reference.settings_cases import CASES, DATA, IDS, TYPES, UNSEEN, write
 from tests.toy import TOY_VOCAB
 from tests.weights import assert_same
 
@@ -48,7 +49,7 @@ def compute(checkpoint, device="cpu"):
     return np.asarray(got["t"])[0], by_piece
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES.keys() - UNSEEN.keys())
 def test_each_setting_means_the_same_as_to_transformers(name, tmp_path):
     write(name, tmp_path)
     states, logits = reference(name)
@@ -62,6 +63,27 @@ def test_a_window_of_one_token_on_a_tpu(tmp_path):
     write("modernbert_window_of_one", tmp_path)
     got, _ = compute(find_checkpoint(tmp_path), "tpu")
     np.testing.assert_allclose(got, reference("modernbert_window_of_one")[0], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "choices"),
+    [("cpu", {}), ("cpu", {"row_limit": 4}), ("tpu", {})],
+)
+@pytest.mark.parametrize("name", UNSEEN)
+def test_tokens_that_attend_to_nothing(name, device, choices, tmp_path):
+    """Their attention is zero, whatever its form."""
+    write(name, tmp_path)
+    found, mask = find_checkpoint(tmp_path), BATCH["input_mask"].copy()
+    mask[:, len(IDS) - UNSEEN[name] :] = 0
+    weights = read_weights(found)
+    encoder = DeviceStep(found.config, weights, plan_outputs(OUTPUTS[:1], found.config)).encoder
+    encoder.unseen = True
+    with traced_for(device, **choices):
+        got = encoder(BATCH | {"input_mask": mask})["sequence_output"]
+    wanted = reference(name)[0]
+    np.testing.assert_allclose(np.asarray(got)[0], wanted, rtol=0, atol=2e-5)
+    by_numpy = NumpyEncoder(found.config, weights)(BATCH["input_word_ids"], mask, None)[-1]
+    np.testing.assert_allclose(by_numpy[0], wanted, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,6 +1,7 @@
 """Kind `multi_vector`: late interaction, compared with sentence-transformers and NumPy."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.export.savedmodel import export_savedmodel
+from tests import families
 from tests.multi_vector import KIND, NAMES, SIDES, TEXTS, scores, vectors, write
 from tests.reference.late_interaction import late_vectors, max_sim
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -67,6 +69,25 @@ def test_queries_and_documents_are_as_colbert_defines_them(tmp_path):
     (found,) = encoded(extractor, "document", ["the river bank."])
     close(found, late_vectors(encoder, document, linear=linear, skipped=[17]))
     assert len(found) == 6
+
+
+def test_queries_longer_than_the_window_of_their_tokens(tmp_path):
+    """Copies of [MASK] that attend to nothing, in ModernBERT: their attention is zero."""
+    folder = families.folder("modernbert", tmp_path)
+    config = json.loads((folder / "config.json").read_text()) | {"local_attention": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    classic = write("classic", tmp_path / "classic", config_sentence_transformers={"prompts": {}})
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json", "model.safetensors"):
+        (classic / name).unlink()
+    shutil.copytree(classic, folder, dirs_exist_ok=True)
+    extractor = FeatureExtractor.from_checkpoint(folder, **KIND)
+    query = [2, *extractor.tokenizer.encode_ids(["the a"])[0], 3]
+    checkpoint = find_checkpoint(folder)
+    encoder = NumpyEncoder(checkpoint.config, read_weights(checkpoint))
+    linear = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    assert (len(query), extractor.tokenizer.frame.mask_id) == (4, 4)
+    wanted = late_vectors(encoder, [*query, *[4] * 8], linear=linear, unseen=8)
+    close(encoded(extractor, "query", ["the a"])[0], wanted)
 
 
 CHANGES = [

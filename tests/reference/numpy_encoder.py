@@ -123,7 +123,7 @@ class NumpyEncoder:
             seen = seen & (distance <= config.local_attention // 2)
         query, key = rotated(query, theta), rotated(key, theta)
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(size)
-        self.attention_of.append(softmax(np.where(seen, scores, -1e30)))
+        self.attention_of.append(softmax(np.where(seen, scores, -1e30)) * seen.any(-1)[..., None])
         context = self.attention_of[-1] @ value
         context = context.transpose(0, 2, 1, 3).reshape(x.shape)
         x = x + self.dense(context, f"{scope}/attention/output/dense")

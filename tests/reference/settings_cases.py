@@ -88,7 +88,11 @@ CASES = {
         {},
     ),
     "modernbert_window_of_one": ("modernbert", {"local_attention": 1}, {}),
+    "modernbert_unseen": ("modernbert", {"local_attention": 4}, {}),
 }
+# Case -> the tokens at the end that no token attends to, as in queries for late interaction. Those
+# beyond the window of every other token attend to nothing.
+UNSEEN = {"modernbert_unseen": 7}
 
 
 def write(name, folder):

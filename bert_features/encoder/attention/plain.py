@@ -4,7 +4,7 @@ Shape legend: `B` batch, `S` sequence, `H` hidden, `A` heads, `D` head size, `N`
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import keras
@@ -35,11 +35,13 @@ class Texts:
       mask: int32 [B, S], 1 = real; or on TensorFlow float32 [B, S], what is added to the scores.
       numbers: int32 [B, S], the `text_numbers` of packed rows.
       nearness: added to the scaled scores, see `RelativeBias`.
+      unseen: whether tokens that no token attends to have a vector too, behind the real ones.
     """
 
     mask: Tensor
     numbers: Tensor | None = None
     nearness: Tensor | None = None
+    unseen: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
