@@ -16,7 +16,7 @@ from bert_features.checkpoints import modules, sentence_transformers, weight_nam
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights, warn_of_heads
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
-from bert_features.config.architectures import ARCHITECTURES
+from bert_features.config.architectures import ARCHITECTURES, OF_NO_FILE
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.config.gated import rope_parameters
 from bert_features.errors import ConfigError, OutputError
@@ -130,11 +130,11 @@ def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
     values = config.model_dump() | {"hidden_act": word}
     if "rope_divisor" in values:
         values["rope_parameters"] = rope_parameters(
-            values.pop("global_rope_theta"), values.pop("rope_divisor")
+            values.pop("global_rope_theta"), config.rope_divisor
         )
     stored = {own: key for key, own in architecture.keys.items()}
     return (marks if family == "huggingface" else {}) | {
-        stored.get(key, key): value for key, value in values.items()
+        stored.get(key, key): value for key, value in values.items() if key not in OF_NO_FILE
     }
 
 
@@ -184,7 +184,7 @@ _WRITTEN = {
     *(*tokenizer_files.NAMES, "tokenizer_config.json", "config.json", "model.safetensors"),
     *("bert_config.json", f"{TF1_PREFIX}.index", f"{TF1_PREFIX}.data-00000-of-00001"),
     *(modules.MODULES, modules.MAIN_CONFIG),
-    modules.TRANSFORMER_CONFIG,
+    modules.TRANSFORMER_CONFIGS[0],
 }
 
 

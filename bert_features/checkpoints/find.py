@@ -19,6 +19,7 @@ from bert_features.checkpoints.sentence_transformers import (
 from bert_features.checkpoints.sources import Source, local_file, source_of
 from bert_features.checkpoints.weight_names import Kind
 from bert_features.checkpoints.weight_readers import WeightFiles
+from bert_features.config.architectures import model_type_of
 from bert_features.config.bert_config import (
     BertConfig,
     CheckpointOptions,
@@ -173,8 +174,10 @@ def _config(name: str, weights: WeightFiles, config_path: Path | None) -> tuple[
     """The architecture: from the config file, or from the shapes where files have none."""
     if config_path is not None:
         values = read_json_object(config_path)
-        family = config_family(values, weights.kind)
-        return BertConfig.from_dict(values, family=family, source=str(config_path)), family
+        family, path = config_family(values, weights.kind), str(config_path)
+        if family == "huggingface" and config_path.name != "bert_config.json":  # a BERT's
+            values["model_type"] = model_type_of(values, path, lambda: weights.reader.shapes())
+        return BertConfig.from_dict(values, family=family, source=path), family
     if weights.may_lack_config:
         # TF-Hub's come without a config, the Model Garden's with one of another form.
         return infer_config(weights, name), "google"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_features.checkpoints import other_files
-from bert_features.checkpoints.modules import MODULES, TRANSFORMER_CONFIG
+from bert_features.checkpoints.modules import MODULES, TRANSFORMER_CONFIGS
 from bert_features.checkpoints.published import ALIASES, PUBLISHED
 from bert_features.checkpoints.weight_readers import (
     INDEX_SUFFIX,
@@ -31,7 +31,7 @@ MINILM = "minilm"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
-    *(tokenizer_files.MERGES, *tokenizer_settings.NAMES, TRANSFORMER_CONFIG),
+    *(tokenizer_files.MERGES, *tokenizer_settings.NAMES, *TRANSFORMER_CONFIGS),
     *("spm.model", "artifact.metadata"),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.

@@ -17,7 +17,11 @@ from bert_features.errors import CheckpointError
 
 MODULES = "modules.json"
 MAIN_CONFIG = "config_sentence_transformers.json"
-TRANSFORMER_CONFIG = "sentence_bert_config.json"
+# The names of a Transformer's file, of which the first is today's.
+TRANSFORMER_CONFIGS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 # The weights of a Dense, in its folder: the first of these that exists.
 DENSE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Classes of the modules; BERT is the Transformer of the first versions.
@@ -77,8 +81,9 @@ def module_problems(folder: Path, kind: str, path: str, known: Mapping[str, Any]
 
     Null, false and the like are followed for every setting.
     """
-    file = folder / path / (TRANSFORMER_CONFIG if kind == "Transformer" else "config.json")
-    needed = {"Pooling": [file], "Dense": [file, dense_weights(folder / path)]}.get(kind, [])
+    folder /= path
+    file = transformer_config(folder) if kind == "Transformer" else folder / "config.json"
+    needed = {"Pooling": [file], "Dense": [file, dense_weights(folder)]}.get(kind, [])
     yield from (f"there is no {path}/{each.name}" for each in needed if not each.is_file())
     # Nothing else is read of a Normalize, whose folder may be the folder of the Transformer.
     default = ... if kind == "Normalize" else ()
@@ -86,6 +91,13 @@ def module_problems(folder: Path, kind: str, path: str, known: Mapping[str, Any]
         followed = known.get(f"{kind}.{key}", known.get(key, default))
         if value and followed is not ... and value not in followed:
             yield str(wrong_value(file, key, value, ", ".join(map(shown, [*followed, None]))))
+
+
+def transformer_config(folder: Path) -> Path:
+    """The file of a Transformer: the first that has settings; else the one of today's name."""
+    paths = [folder / name for name in TRANSFORMER_CONFIGS]
+    empty = len("{}\r\n")
+    return next((p for p in paths if p.is_file() and p.stat().st_size > empty), paths[0])
 
 
 def dense_weights(folder: Path) -> Path:

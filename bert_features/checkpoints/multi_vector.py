@@ -21,13 +21,13 @@ from bert_features.checkpoints.modules import (
     COMMON,
     MAIN_CONFIG,
     MODULES,
-    TRANSFORMER_CONFIG,
     count_of,
     dense_weights,
     flag_of,
     module_problems,
     read_dense_module,
     read_modules,
+    transformer_config,
     wrong_value,
 )
 from bert_features.checkpoints.sentence_transformers import read_main, read_transformer
@@ -272,7 +272,7 @@ def _words(path: Path, values: Mapping[str, Any], key: str) -> tuple[str, ...] |
 
 def _lengths(folder: Path, main: Mapping[str, Any]) -> tuple[int | None, int | None, Fill | None]:
     """The longest query and document, and the expansion; `folder` has the Transformer."""
-    path, most = folder / TRANSFORMER_CONFIG, read_transformer(folder)[0]
+    path, most = transformer_config(folder), read_transformer(folder)[0]
     stated = read_json_object(path) if path.is_file() else {}
     values = {n: main[n] for n in ("query_length", "document_length") if main.get(n) is not None}
     if "query_expansion" in main:

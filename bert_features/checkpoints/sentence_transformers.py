@@ -3,7 +3,8 @@
 Read without that package. The files, as its `modules/pooling.py` and `modules/transformer.py` have
 them:
   modules.json                       the modules in order, with the folder of each
-  PATH/sentence_bert_config.json     of the Transformer; PATH is "" or 0_Transformer
+  PATH/sentence_bert_config.json     of the Transformer; PATH is "" or 0_Transformer. Older folders
+                                     have roberta, xlm-roberta, … for bert in this name
   1_Pooling/config.json              of the Pooling
   2_Dense/config.json                of a Dense, whose weights are beside it
   config_sentence_transformers.json  prompts, similarity and the number of values to keep
@@ -23,13 +24,14 @@ from bert_features.checkpoints.modules import (
     DENSE_WEIGHTS,
     MAIN_CONFIG,
     MODULES,
-    TRANSFORMER_CONFIG,
+    TRANSFORMER_CONFIGS,
     count_of,
     dense_weights,
     flag_of,
     module_problems,
     read_dense_module,
     read_modules,
+    transformer_config,
     wrong_value,
 )
 from bert_features.checkpoints.sparse_modules import (
@@ -168,7 +170,7 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
         sparse, table_files, tables = found or (None, {}, {})
         dense = {**settings.dense, **table_files}
         settings = replace(settings, sparse=sparse, dense=dense, tables=tables)
-    paths = [folder / MODULES, folder / MAIN_CONFIG, folder / path / TRANSFORMER_CONFIG]
+    paths = [folder / MODULES, folder / MAIN_CONFIG, transformer_config(folder / path)]
     paths += [folder / ROUTER_CONFIG] if queries else []
     others = [path for kind, path in (*modules, *queries) if kind != "Transformer"]
     paths += [folder / path / "config.json" for path in others]
@@ -189,7 +191,7 @@ def write_settings(
     """
     from safetensors.numpy import save_file
 
-    root, lengths = settings.files[0].parent, folder / TRANSFORMER_CONFIG
+    root, lengths = settings.files[0].parent, folder / TRANSFORMER_CONFIGS[0]
     dense = read_dense(settings, settings.dense) | dict(weights or {})
     for module in settings.dense:
         (place := folder / module.path).mkdir(parents=True, exist_ok=True)
@@ -198,7 +200,7 @@ def write_settings(
             tensors = {"weight": settings.tables[module]}
         save_file(tensors, place / DENSE_WEIGHTS[0], metadata={"format": "pt"})
     for path in set(settings.files) - {*settings.dense.values()}:
-        new = lengths if path.name == TRANSFORMER_CONFIG else folder / path.relative_to(root)
+        new = lengths if path.name in TRANSFORMER_CONFIGS else folder / path.relative_to(root)
         new.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, new)
     if (router := folder / ROUTER_CONFIG).is_file():
@@ -323,7 +325,7 @@ def _read_pooling(path: Path) -> tuple[list[str], bool]:
 
 def read_transformer(folder: Path) -> tuple[int | None, bool]:
     """The longest sequence, None if it is not stated; and whether texts are lower-cased."""
-    path, tokenizer = folder / TRANSFORMER_CONFIG, folder / "tokenizer_config.json"
+    path, tokenizer = transformer_config(folder), folder / "tokenizer_config.json"
     values = read_json_object(path) if path.is_file() else {}
     length = _length(path, values, "max_seq_length")
     if length is None and tokenizer.is_file():

@@ -71,7 +71,7 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
         "format": checkpoint.weights.format,
         "family": checkpoint.family,
         "family_evidence": family_evidence(file, checkpoint.kind),
-        "unknown_config_keys": unknown_keys(file),
+        "unknown_config_keys": unknown_keys({"model_type": config.model_type} | file),
         "vocabulary": None if vocabulary is None else str(vocabulary),
         "casing": _CASINGS[checkpoint.do_lower_case],
         **_tokenizer(checkpoint),

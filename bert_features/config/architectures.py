@@ -1,6 +1,7 @@
 """How config files of BERT's relatives differ from BERT's: the names of keys, and the values."""
 
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ class Architecture:
       unread: keys here that its class does not read.
       switches: key in its files -> key here that is 0 unless the first is true.
       neutral: further keys in its files without effect on the numbers, or read by code below.
+      prefix: what the names of its weights begin with, where that is not the model type.
     """
 
     model_class: str
@@ -41,12 +43,11 @@ class Architecture:
     unread: str = ""
     switches: Mapping[str, str] = field(default_factory=dict)
     neutral: str = ""
+    prefix: str = ""
 
-    def foreign(self, values: Mapping[str, Any]) -> set[str]:
-        """The keys of `BertConfig` that mean nothing in a file with these contents."""
-        # No class of transformers writes has_pooler; `BertConfig` writes it for all but BERT.
-        unread = "" if "has_pooler" in values else self.unread
-        return (OF_RELATIVES - self.values.keys()) | set(unread.split())
+    def foreign(self) -> set[str]:
+        """The keys of `BertConfig` that mean nothing in its files."""
+        return (OF_RELATIVES - self.values.keys()) | OF_NO_FILE | set(self.unread.split())
 
     def fixed_keys(self) -> dict[str, Any]:
         """Key -> the only supported value; the keys of `FIXED` are included."""
@@ -92,12 +93,10 @@ FIXED: Mapping[str, Any] = {
 }
 
 
-def _roberta(model_class: str) -> Architecture:
-    # Positions are numbered from the one after the padding's.
-    values = {"pad_token_id": 1, "position_offset": 2}
-    return Architecture(model_class, values=values)
-
-
+# Positions are numbered from the one after the padding's.
+_ROBERTA = Architecture(
+    "RobertaModel", values={"pad_token_id": 1, "position_offset": 2}, prefix="roberta"
+)
 # Encoders with rotary positions and a gate whose norms come last.
 _POST_NORM = {"rope_divisor": 1.0, "gated": True, "attention_probs_dropout_prob": 0.0}
 # Read by `gated_values`; and the place of the families' own code, which this package restates.
@@ -109,9 +108,10 @@ _GTE = Architecture(
         **{"model_type": "gte", "max_position_embeddings": 8192, "type_vocab_size": 1},
         **{"pad_token_id": 1, "global_rope_theta": 160_000.0, "biases": "ungated"},
     },
+    unread="global_rope_theta",
     fixed={
         **{"position_embedding_type": "rope", "layer_norm_type": "layer_norm"},
-        **{"logn_attention_scale": False},
+        **{"logn_attention_scale": False, "partial_rotary_factor": 1.0},
     },
     neutral=f"{_ROTARY} pack_qkv unpad_inputs use_memory_efficient_attention logn_attention_clip1",
 )
@@ -164,15 +164,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         # The table of sinusoidal positions is stored as any other.
         neutral="qa_dropout seq_classif_dropout sinusoidal_pos_embds",
     ),
-    "roberta": _roberta("RobertaModel"),
-    "xlm-roberta": _roberta("XLMRobertaModel"),
-    "camembert": _roberta("CamembertModel"),
+    "roberta": _ROBERTA,
+    "xlm-roberta": replace(_ROBERTA, model_class="XLMRobertaModel"),
+    "camembert": replace(_ROBERTA, model_class="CamembertModel"),
     "mpnet": Architecture(
         "MPNetModel",
         values={
             **{"type_vocab_size": 0, "pad_token_id": 1, "position_offset": 2},
             **{"relative_attention_num_buckets": 32},
         },
+        unread="type_vocab_size",
         # transformers counts positions from 2 whatever a file says.
         fixed={"pad_token_id": (None, 1)},
     ),
@@ -188,6 +189,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             **{"max_position_embeddings": 2048, "hidden_act": "silu", "hidden_dropout_prob": 0.0},
             **{"pad_token_id": 0, "global_rope_theta": 1000.0, "biases": "norms"},
         },
+        unread="global_rope_theta",
         neutral=f"{_ROTARY} rotary_scaling_factor max_trained_positions dense_seq_output "
         "embd_pdrop fused_bias_fc fused_dropout_add_ln pad_vocab_size_multiple use_flash_attn "
         "parallel_block_tied_norm reorder_and_upcast_attn use_xentropy summary_activation "
@@ -199,6 +201,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             **{"qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False},
             **{"rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
             **{"rotary_emb_scale_base": None, "scale_attn_weights": True},
+            **{"partial_rotary_factor": 1.0},
             **{"scale_attn_by_inverse_layer_idx": False, "num_experts": (None, 0, 1)},
         },
         older={
@@ -213,6 +216,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     # The first form of GTE, which its own code reads; that code has other values for absent keys.
     "new": replace(
         _GTE,
+        model_class="NewModel",
         values={
             **_GTE.values,
             **{"max_position_embeddings": 2048, "pad_token_id": 0, "global_rope_theta": 10_000.0},
@@ -254,15 +258,19 @@ ARCHITECTURES: dict[str, Architecture] = {
         neutral="position_embedding_type layer_norm_eps embedding_dropout mlp_dropout "
         "classifier_pooling initializer_cutoff_factor deterministic_flash_attn reference_compile "
         "repad_logits_with_grad sparse_prediction sparse_pred_ignore_index rope_parameters "
-        "rope_scaling",
+        "rope_scaling sliding_window",
     ),
 }
+# The keys of `BertConfig` that no file has: what a family has by its code, or derived values.
+OF_NO_FILE = {
+    *("has_pooler", "position_offset", "rope_divisor", "biases", "norm_first", "gated"),
+    "always_projects",
+}
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
-OF_RELATIVES = {
-    *("embedding_size", "num_hidden_groups", "has_pooler", "pad_token_id", "position_offset"),
-    *("relative_attention_num_buckets", "task_type_vocab_size", "rope_divisor"),
-    *("global_rope_theta", "local_rope_theta", "local_attention", "global_attn_every_n_layers"),
-    *("layer_types", "biases", "norm_first", "gated", "always_projects"),
+OF_RELATIVES = OF_NO_FILE | {
+    *("embedding_size", "num_hidden_groups", "pad_token_id", "relative_attention_num_buckets"),
+    *("task_type_vocab_size", "global_rope_theta", "local_rope_theta", "local_attention"),
+    *("global_attn_every_n_layers", "layer_types"),
     *("classifier_bias", "classifier_activation", "decoder_bias"),
 }
 
@@ -273,10 +281,10 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     Raises CheckpointError, which names `source`, if the config is of an unknown architecture or an
     unsupported form.
     """
-    model_type, architecture = _architecture(values, source)
+    model_type, architecture = architecture_of(values, source)
     _check_fixed(values, architecture, source)
     names = architecture.keys
-    checked = architecture.foreign(values) | names.keys() | architecture.fixed.keys()
+    checked = architecture.foreign() | names.keys() | architecture.fixed.keys()
     own = {key: values[old] for old, key in architecture.older.items() if old in values}
     own |= {key: value for key, value in values.items() if key not in checked}
     own |= {names[key]: value for key, value in values.items() if key in names}
@@ -299,18 +307,37 @@ def _check_fixed(values: Mapping[str, Any], architecture: Architecture, source: 
             )
 
 
-def keys_in_no_table(values: Mapping[str, Any], fields: Set[str]) -> list[str]:
-    """The keys of a config file that are not among `BertConfig`'s fields, and in no table here."""
-    _, architecture = _architecture(values, "config")
-    used = (fields - architecture.foreign(values)) | {*architecture.keys, *architecture.older}
-    neutral = NEUTRAL | set(architecture.neutral.split()) | architecture.switches.keys()
-    return sorted(values.keys() - used - architecture.fixed_keys().keys() - neutral)
+def model_type_of(
+    values: Mapping[str, Any], source: str, weights: Callable[[], Iterable[str]] | None = None
+) -> Any:
+    """The model type of a config file: by its key, else its classes, else the names of `weights`.
+
+    Without these three the file is Google's. Raises CheckpointError if they show none or several.
+    """
+    classes, google = values.get("architectures"), weights is None or "num_hidden_groups" in values
+    if values.get("model_type") is not None:
+        return values["model_type"]
+    if google and not classes:
+        return "albert" if "num_hidden_groups" in values else "bert"  # only ALBERT's have groups
+    parts = set() if classes or weights is None else {*".".join(weights()).split(".")}
+    named = " ".join(map(str, classes if isinstance(classes, list) else [classes]))
+    found = [
+        name
+        for name, each in ARCHITECTURES.items()
+        if (each.prefix or name) in parts
+        or re.search(rf"\b{each.model_class.removesuffix('Model')}(Model|LMHead|For[A-Z])", named)
+    ]
+    if len(found) == 1:
+        return found[0]
+    raise CheckpointError(
+        f"{source} has no model_type, and architectures {shown(classes)} and the names of the "
+        f"weights show none; put it into the file: {' or '.join(found or ARCHITECTURES)}"
+    )
 
 
-def _architecture(values: Mapping[str, Any], source: str) -> tuple[str, Architecture]:
-    # Google's files have no model_type; of them only ALBERT's have groups.
-    implied = "albert" if "num_hidden_groups" in values else "bert"
-    model_type = values.get("model_type", implied)
+def architecture_of(values: Mapping[str, Any], source: str) -> tuple[str, Architecture]:
+    """The model type of a config file, and what is known of it; raises CheckpointError."""
+    model_type = model_type_of(values, source)
     architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
     if architecture is None:
         raise CheckpointError(

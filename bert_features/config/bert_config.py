@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypedDict, get_args
@@ -20,10 +21,11 @@ from pydantic_core import ErrorDetails
 
 from bert_features.config.architectures import (
     ARCHITECTURES,
+    NEUTRAL,
     OF_RELATIVES,
     ModelType,
+    architecture_of,
     in_own_keys,
-    keys_in_no_table,
 )
 from bert_features.config.json_files import read_json_object
 from bert_features.config.settings import problem_of, shown
@@ -250,15 +252,19 @@ class BertConfig(BaseModel):
         names `source`, if a value is missing or wrong, the activation is not one of BERT's, or the
         config is of another architecture.
         """
-        # Google's ALBERT has no projection where the widths are equal.
-        google = {"always_projects": False} if family == "google" else {}
-        values, file = in_own_keys(google | values, source), values
-        _log_unknown(source, *unknown_keys(file))
-        values["hidden_act"] = _activation(values.get("hidden_act", "gelu"), family, source)
+        own, (_, architecture) = in_own_keys(values, source), architecture_of(values, source)
+        _log_unknown(source, *unknown_keys(values))
+        if family == "google" and own.get("embedding_size") == own.get("hidden_size"):
+            own["always_projects"] = False  # its ALBERT widens nothing then
+        renamed = {**architecture.older, **architecture.keys}.items()
+        names = {key: name for name, key in renamed if name in values}
+        word, key = own.get("hidden_act", "gelu"), names.get("hidden_act", "hidden_act")
+        own["hidden_act"] = _activation(word, family, source, key)
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(own)
         except ValidationError as error:
             problems = "; ".join(map(_problem, error.errors()))
+            problems = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), problems)
             raise CheckpointError(f"{source} is not a BERT config: {problems}") from error
 
     @classmethod
@@ -308,7 +314,10 @@ def family_evidence(values: Mapping[str, Any], kind: str) -> str:
 
 def unknown_keys(values: Mapping[str, Any]) -> list[str]:
     """The keys of a config file that are not used and in no table of `architectures`."""
-    return keys_in_no_table(values, BertConfig.model_fields.keys())
+    _, family = architecture_of(values, "config")
+    used = (BertConfig.model_fields.keys() - family.foreign()) | {*family.keys, *family.older}
+    neutral = NEUTRAL | set(family.neutral.split()) | family.switches.keys()
+    return sorted(values.keys() - used - family.fixed_keys().keys() - neutral)
 
 
 @functools.cache  # once for each file

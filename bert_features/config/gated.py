@@ -24,6 +24,8 @@ def gated_values(values: Mapping[str, Any], own: Mapping[str, Any], source: str)
             f"{source}: rope_parameters, rope_scaling, rope_theta or hidden_size is not what "
             "transformers writes"
         ) from error
+    if own["model_type"] != "nomic_bert":
+        return found
     if "activation_function" in values and "hidden_act" not in values:
         word = values["activation_function"]
         _check(source, "activation_function", word, tuple(_OF_GATES))
@@ -51,11 +53,14 @@ def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     for kind, key in (("full", "global_rope_theta"), ("sliding", "local_rope_theta")):
         rotary = {**(tables.get(f"{kind}_attention") or {}), **scaling}
         for name in ("rope_type", "type"):  # the second is older
-            _check(source, name, rotary.get(name, "default"), ("default",))
+            named = "rope_scaling" if name in scaling else f"rope_parameters.{kind}_attention"
+            _check(source, f"{named}.{name}", rotary.get(name, "default"), ("default",))
         if "rope_theta" in rotary:
             found[key] = rotary["rope_theta"]
     if key in values and values[key] is None:  # local layers then have the angles of the others
         found.setdefault(key, values.get("global_rope_theta"))
+    if values.get("sliding_window") is not None:  # what a token sees to either side
+        found["local_attention"] = 2 * values["sliding_window"]
     if values.get("layer_types") is not None:  # which decides alone
         found["global_attn_every_n_layers"] = values.get("global_attn_every_n_layers") or 3
     return found
@@ -64,13 +69,14 @@ def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _of_one_base(values: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The base of the angles and their divisor, where a file has a table or a key of its own."""
     size = own.get("hidden_size", 768) / own.get("num_attention_heads", 12)
-    table = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    named = "rope_scaling" if values.get("rope_scaling") else "rope_parameters"
+    table = values.get(named) or {}
     theta = table.get("rope_theta", values.get("rope_theta", own["global_rope_theta"]))
     kind, factor = table.get("rope_type", table.get("type", "default")), table.get("factor", 1.0)
     _check(source, "head_dim", values.get("head_dim"), (None, size))
-    _check(source, "partial_rotary_factor", table.get("partial_rotary_factor"), (None, 1))
-    _check(source, "rope_type", kind, ("default", "linear", "ntk"))
-    _check(source, "mixed_b", table.get("mixed_b"), (None,))
+    for key, allowed in (("partial_rotary_factor", (None, 1)), ("mixed_b", (None,))):
+        _check(source, f"{named}.{key}", table.get(key), allowed)
+    _check(source, f"{named}.rope_type", kind, ("default", "linear", "ntk"))
     if kind == "ntk":
         # The angle of pair k at position p is p (factor theta)^(-2 k / D) / factor^(2 / D).
         return {"global_rope_theta": theta * factor, "rope_divisor": factor ** (2 / size)}

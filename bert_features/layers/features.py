@@ -308,6 +308,12 @@ class BertFeatures(keras.layers.Layer):
                 "give the length, as in keras.Input((128,), dtype='int32')"
             )
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The layer that `get_config` describes."""
+        layer: Self = super().from_config(config | {"config": BertConfig(**config["config"])})
+        return layer
+
     def get_config(self) -> dict[str, Any]:
         """Everything that `from_config` needs; it does not contain the weights."""
         return {

@@ -201,6 +201,37 @@ def test_every_model_type_has_a_checkpoint():
     assert ARCHITECTURES.keys() - ALIKE.keys() == {*families.NAMES} == {"bert", *HEADS}
 
 
+def _without_model_type(name, folder, **changes):
+    """The config of a family's file without its model_type, with changes."""
+    folder.mkdir(exist_ok=True)
+    values = json.loads((families.DATA / name / "config.json").read_text()) | changes
+    del values["model_type"], values["transformers_version"]
+    (folder / "config.json").write_text(json.dumps(values))
+    if not (folder / "model.safetensors").exists():
+        (folder / "model.safetensors").symlink_to(families.DATA / name / "model.safetensors")
+    return find_checkpoint(folder).config
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_a_file_without_model_type(model_type, tmp_path):
+    """Its classes decide; else the names of the weights, if they begin as one family's alone do."""
+    name, prefix = ALIKE.get(model_type, model_type), ARCHITECTURES[model_type].model_class[:-5]
+    for suffix in ("Model", "ForMaskedLM", "ForSequenceClassification"):
+        config = _without_model_type(name, tmp_path, architectures=[f"{prefix}{suffix}"])
+        stated = json.loads((families.DATA / name / "config.json").read_text())
+        assert config == BertConfig.from_dict(
+            stated | {"model_type": model_type}, family="huggingface"
+        )
+    with pytest.raises(CheckpointError, match=rf"no model_type, and architectures \['My{prefix}"):
+        _without_model_type(name, tmp_path, architectures=[f"My{prefix}Model"])
+    if name in ("roberta", "modernbert"):  # the first names fit three families, the others none
+        with pytest.raises(CheckpointError, match=r"no model_type.*: .*roberta or xlm-roberta"):
+            _without_model_type(name, tmp_path, architectures=None)
+    else:
+        config = _without_model_type(name, tmp_path, architectures=None)
+        assert config == families.checkpoint(name).config
+
+
 # Model types whose checkpoints have BERT's tokenizer or a tokenizer.json with a generic class.
 OTHERS_TOKENIZER = {"nomic_bert", "gte", "new", "modernbert"}
 

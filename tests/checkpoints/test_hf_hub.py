@@ -80,7 +80,7 @@ def test_the_files_of_sentence_transformers_are_asked_for():
         "sentence_bert_config.json",
         "0_Transformer/config.json",
         "0_Transformer/model.safetensors",
-        "0_Transformer/sentence_bert_config.json",
+        "0_Transformer/sentence_xlm-roberta_config.json",
     ]
     pickles = ["0_Transformer/pytorch_model.bin", "pytorch_model-00001-of-00002.bin"]
     dense = ["2_Dense/pytorch_model.bin"]

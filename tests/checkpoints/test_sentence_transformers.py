@@ -126,6 +126,28 @@ def test_the_longest_sequence(tmp_path, stated, tokenizer, expected):
 
 
 @pytest.mark.parametrize(
+    "name", ["roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"]
+)
+def test_older_names_of_the_transformers_file(tmp_path, name):
+    """As sentence-transformers reads them: today's name counts unless it holds nothing."""
+    write(tmp_path, sentence_bert_config={})
+    file = tmp_path / f"sentence_{name}_config.json"
+    file.write_text('{"max_seq_length": 7, "do_lower_case": true}')
+    settings = read_sentence_transformers(tmp_path)
+    assert (settings.max_seq_length, settings.do_lower_case) == (7, True)
+    assert file in settings.files
+    (tmp_path / "out").mkdir()
+    write_settings(settings, tmp_path / "out")
+    copy = read_sentence_transformers(tmp_path / "out")
+    assert (copy.max_seq_length, copy.do_lower_case) == (7, True)
+    file.write_text('{"later": 1}')
+    with pytest.raises(CheckpointError, match=rf"{file.name}: later is 1"):
+        read_sentence_transformers(tmp_path).check_supported()
+    write(tmp_path, sentence_bert_config={"max_seq_length": 5})
+    assert read_sentence_transformers(tmp_path).max_seq_length == 5
+
+
+@pytest.mark.parametrize(
     ("modules", "pooling", "message"),
     [
         (
