@@ -42,9 +42,10 @@ class SelfAttention(Part):
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
         part["has_bias"] = config.has_dense_biases
         if fuse_qkv or config.joins_matrices:
-            self.projections = [dense(size, 3 * size, name="qkv", **part)]
+            projections = [dense(size, 3 * size, name="qkv", **part)]
         else:
-            self.projections = [dense(size, size, name=name, **part) for name in QKV]
+            projections = [dense(size, size, name=name, **part) for name in QKV]
+        self.projections = self.tracked(projections)
         self.output_dense = dense(size, size, name="output_dense", **part)
         self.dropout = make_dropout(dropout, self.dtype_policy)
 

@@ -29,6 +29,7 @@ from bert_features.encoder.packed_texts import tokens_of_texts
 from bert_features.encoder.parts import (
     DENSE,
     Dense,
+    Layer,
     LayerNorm,
     Part,
     Table,
@@ -93,7 +94,7 @@ class Embeddings(Part):
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
-class BertEncoder(keras.layers.Layer):
+class BertEncoder(Layer):
     """The encoder of a BERT checkpoint, with the output of every block.
 
     Args:
@@ -151,18 +152,11 @@ class BertEncoder(keras.layers.Layer):
         if config.relative_attention_num_buckets is not None:
             self.relative = RelativeBias(config, name="relative_bias", **part)
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
-        self.blocks = [
-            Block.named(
-                config,
-                i,
-                use_dropout=use_dropout,
-                fuse_qkv=fuse_qkv,
-                dense=dense,
-                name=f"layer_{i}",
-                **part,
-            )
-            for i in sorted({config.block_of(layer) for layer in range(self.num_blocks)})
-        ]
+        numbers = sorted({config.block_of(layer) for layer in range(self.num_blocks)})
+        shared = {"use_dropout": use_dropout, "fuse_qkv": fuse_qkv, "dense": dense, **part}
+        self.blocks = self.tracked(
+            [Block.named(config, i, name=f"layer_{i}", **shared) for i in numbers]
+        )
         size, width = config.hidden_size, config.embedding_width
         self.projection = None
         if config.projects_embeddings:

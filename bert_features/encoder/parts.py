@@ -19,7 +19,17 @@ from bert_features.errors import CheckpointError
 Table: TypeAlias = list[tuple[keras.Variable, list[str]]]
 
 
-class Part(keras.layers.Layer):
+class Layer(keras.layers.Layer):
+    """What the layers of this package have in common."""
+
+    def tracked(self, layers: list[Any]) -> list[Any]:
+        """Makes layers attributes too: Keras hides a list of layers from `tf.train.Checkpoint`."""
+        for layer in layers:
+            setattr(self, layer.name, layer)
+        return layers
+
+
+class Part(Layer):
     """A layer that creates its weights when it is made, by the initialiser of its encoder."""
 
     def __init__(self, initializer: keras.initializers.Initializer, **kwargs: Any) -> None:

@@ -38,6 +38,7 @@ from bert_features.config.outputs import (
 )
 from bert_features.config.poolings import AutoPooling
 from bert_features.encoder.modeling import BertEncoder
+from bert_features.encoder.parts import Layer
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.types import Tensor
@@ -52,7 +53,7 @@ _SINGLE_OUTPUT = {*OUTPUT_SETTINGS} - {"dtype"}
 
 
 @keras.saving.register_keras_serializable(package="bert_features")
-class BertFeatures(keras.layers.Layer):
+class BertFeatures(Layer):
     """BERT features as a layer: ids in, named outputs out.
 
     Args:
@@ -122,11 +123,13 @@ class BertFeatures(keras.layers.Layer):
                 initializer=initializer,
                 dtype=self.dtype_policy,
             )
-        self._dense = {
-            name: self.add_weight(shape, initializer, "float32", autocast=False)
-            for module in dense_modules(self.output_specs)
-            for name, shape in module.shapes.items()
-        }
+        self._dense = {}
+        for module in dense_modules(self.output_specs):
+            for path, shape in module.shapes.items():
+                own = path.replace("/", "_")
+                weight = self.add_weight(shape, initializer, "float32", autocast=False, name=own)
+                self._dense[path] = weight
+                setattr(self, own, weight)  # a dict hides it from tf.train.Checkpoint
         self.trainable = trainable  # after the encoder exists: the setter changes it too
         self.built = True
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features import BertFeatures, BertTextInput
+from bert_features import BertEncoder, BertFeatures, BertTextInput
+from bert_features.config.poolings import DenseModule
 from bert_features.errors import ConfigError
 from tests.layers import saving
 from tests.toy import TOY, TOY_VOCAB
@@ -50,6 +51,27 @@ def test_symbols_of_keras_2_are_refused():
     ):
         with pytest.raises(ConfigError, match="the inputs are symbols of tf_keras"):
             layer(inputs)
+
+
+AUTO = {"pooling": "mean", "modules": [DenseModule("2_Dense", 8, 3, "tanh", has_bias=True)]}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: BertFeatures(TOY, level="sequence", pooling="auto", auto=AUTO, trainable=True),
+        lambda: BertEncoder(TOY, with_pooler=True, fuse_qkv=False),
+    ],
+    ids=["features", "encoder"],
+)
+def test_checkpoints_of_tensorflow_restore_every_weight(tmp_path, layer):
+    first, second = layer(), layer()
+    for weight in first.weights:
+        weight.assign(np.random.default_rng(len(weight.path)).normal(size=weight.shape))
+    path = tf.train.Checkpoint(model=first).save(tmp_path / "model")
+    tf.train.Checkpoint(model=second).restore(path).assert_consumed()
+    for got, wanted in zip(second.weights, first.weights, strict=True):
+        np.testing.assert_array_equal(got, wanted, err_msg=got.path)
 
 
 def test_each_weight_has_its_own_path():
