@@ -90,7 +90,9 @@ class Embeddings(Part):
 
     def _rows(self, table: Any, ids: Tensor, *, one_hot: bool) -> Tensor:
         if not one_hot:
-            return ops.take(table, ids, axis=0)
+            # The gradient of a reshape is dense. TensorFlow's Adam squares the rows of a sparse one
+            # before it adds those of equal ids: tokens that repeat would move too far.
+            return ops.take(ops.reshape(table, table.shape), ids, axis=0)
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_features import BertFeatures
 from bert_features.errors import CheckpointError, ConfigError
+from tests.layers import training
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
@@ -287,3 +288,10 @@ def test_inputs_that_are_refused(inputs, message):
     layer = BertFeatures(TOY, [LAST])
     with pytest.raises(ConfigError, match=message):
         layer(inputs)
+
+
+@pytest.mark.slow
+def test_six_steps_of_adamw_are_those_of_torch():
+    """Tokens repeat in its batches; a sparse gradient would move them three times as far."""
+    for found, wanted in training.six_steps():
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
