@@ -227,8 +227,9 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def kept_weights(checkpoint: Any, **parts: bool) -> Any:
         if checkpoint.config.hidden_size > 64:  # too large to keep
             return read(checkpoint, **parts)
-        dense = [path.read_bytes() for path in checkpoint.dense.values()]
-        key = checkpoint.files_sha256, *dense, checkpoint.config.model_dump_json(), str(parts)
+        files = [*checkpoint.weights.files(), *checkpoint.dense.values()]
+        contents = [path.read_bytes() for path in files]
+        key = *contents, checkpoint.config.model_dump_json(), str(parts)
         return keep(key, lambda: _Weights(read_weights(checkpoint, **parts)))
 
     def kept_model(config: Any, weights: Any, outputs: Any, **options: Any) -> Any:

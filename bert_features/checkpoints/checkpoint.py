@@ -1,7 +1,6 @@
 """Checkpoint: what is known of a checkpoint before its weights are read."""
 
 import functools
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from bert_features.checkpoints.locate import STATE_FILE
 from bert_features.checkpoints.multi_vector import MultiVectorSettings
 from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
 from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import SAVED_MODEL, WeightFiles, damage_is_an_error
+from bert_features.checkpoints.weight_readers import SAVED_MODEL, WeightFiles
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.config.poolings import DenseModule
 from bert_features.files import Role
@@ -108,18 +107,6 @@ class Checkpoint:
     def digests(self) -> dict[Any, str]:
         """What `description.weights_sha256` found already."""
         return {}
-
-    @functools.cached_property
-    def files_sha256(self) -> str:
-        """SHA-256 of the files of the weights: one, or an index and its data files or shards.
-
-        Raises CheckpointError if a file cannot be read.
-        """
-        digest = hashlib.sha256()
-        for path in self.weights.files():
-            with damage_is_an_error(path), path.open("rb") as file:
-                hashlib.file_digest(file, lambda: digest)
-        return digest.hexdigest()
 
 
 def named_files(

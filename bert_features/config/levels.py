@@ -129,9 +129,9 @@ LEVELS: dict[str, LevelRow] = {
         1,
         "vector_splits",
         "vectors",
-        {"vector_tokens": TEXT, "vector_token_ids": "int32"},
-        {"vector_tokens": "token", "vector_token_ids": "token_id"},
-        {"vector_tokens": "vector_token_ids"},
+        {"scored_tokens": TEXT, "scored_token_ids": "int32"},
+        {"scored_tokens": "token", "scored_token_ids": "token_id"},
+        {"scored_tokens": "scored_token_ids"},
     ),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),

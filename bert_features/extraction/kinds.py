@@ -81,7 +81,7 @@ def _scored(output: OutputSpec, placed: Placed) -> Rows:
     scored = columns[SCORED][placed.tokens] > 0
     ids = columns["values"][placed.tokens[scored]]
     splits = splits_of(count_by_row(scored, placed.splits))
-    return Rows(splits, {"vector_token_ids": ids}, {output.name: placed.values[scored]})
+    return Rows(splits, {"scored_token_ids": ids}, {output.name: placed.values[scored]})
 
 
 _AS_ITS_LEVEL = Assembly()

@@ -3,7 +3,7 @@
 Dimensions: `N` and `M` vectors, `D` their width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -13,7 +13,8 @@ from bert_features.config.kinds import KINDS
 from bert_features.config.poolings import LOOKUP
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
-from bert_features.extraction.encoding import choose_output
+from bert_features.extraction.encoding import Padded, Ragged, choose_output
+from bert_features.formats.records import splits_of
 
 if TYPE_CHECKING:
     from bert_features.extraction.preparation import Preparation
@@ -98,22 +99,37 @@ class EncodesForSearch(EncodesByPrompt):
         return self.preparation.prompts.named
 
     def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
-        """The similarity of each vector of `a` with each of `b`.
+        """The similarity of each text of `a` with each of `b`; both are what `encode` gives.
 
         Args:
-          a: [N, D], or a single vector, [D].
-          b: [M, D] or [D]; by default `a` itself.
-          function: `cosine`, or `dot` for the plain product; by default what the checkpoint
-            records, else `cosine`.
+          a: vectors, [N, D] or [D]; a sparse matrix, [N, V]; or multi-vectors of queries, `Padded`,
+            `Ragged`, or [S, D] if this makes no other output, which MaxSim compares.
+          b: the same of M texts, for multi-vectors documents; by default `a` itself.
+          function: `cosine`, or `dot` for the plain product, which sparse vectors have; by default
+            what the checkpoint records, else `cosine`.
 
         Returns:
-          float32 [N, M]; a zero vector has a cosine of 0 with all vectors.
+          float32 [N, M]; 0 for the cosine of a zero vector, and for a text without vectors.
 
         Raises:
-          ConfigError: the function, or the one that the checkpoint records, is neither of the two;
-            the vectors have other shapes, or their widths differ.
+          ConfigError: the function, or the one that the checkpoint records, does not fit; the
+            vectors have other shapes, or are of two kinds or widths.
         """
-        return compute_similarity(a, b, function=function or recorded_function(self.checkpoint))
+        late = [KINDS[output.kind].search == "maxsim" for output in self.preparation.outputs]
+        first, second = (_of_kind(each, late) for each in (a, a if b is None else b))
+        if type(first) is not type(second):
+            names = f"{type(a).__name__} and {type(b).__name__}"
+            raise ConfigError(f"a and b are of two kinds ({names}); pass vectors of one output")
+        if isinstance(first, np.ndarray):
+            return compute_similarity(a, b, function=function or recorded_function(self.checkpoint))
+        if function not in (None, "dot"):
+            raise ConfigError(f"function is {function!r}; only single dense vectors have it")
+        _check_widths(*(getattr(each, "values", each).shape[1] for each in (first, second)))
+        if not isinstance(first, Ragged):
+            return np.asarray((first @ second.T).toarray(), np.float32)
+        settings = self.checkpoint.multi_vector
+        mean = settings is not None and settings.similarity == "meanmaxsim"
+        return _max_sim(first, second, mean=mean)
 
 
 def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np.ndarray:
@@ -122,15 +138,47 @@ def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np
         raise ConfigError(f"the similarity function is {function!r}; allowed: 'cosine', 'dot'")
     first = _vectors("a", a)
     second = first if b is None else _vectors("b", b)
-    if first.shape[1] != second.shape[1]:
-        raise ConfigError(
-            f"the vectors of a have {first.shape[1]} values and the vectors of b "
-            f"{second.shape[1]}; pass vectors of one width"
-        )
+    _check_widths(first.shape[1], second.shape[1])
     if function == "cosine":
         first, second = _unit(first), _unit(second)
     products: np.ndarray = first @ second.T
     return products
+
+
+def _of_kind(values: Any, late: Sequence[bool]) -> Any:
+    """A sparse matrix; `Ragged`, of multi-vectors; or any array for other vectors.
+
+    `late` says of each output whether it makes multi-vectors.
+    """
+    if hasattr(values, "tocsr"):
+        return values.tocsr()
+    if isinstance(values, Padded):
+        values = Ragged(values.values[values.mask], splits_of(values.mask.sum(axis=1)))
+    elif not isinstance(values, Ragged) and all(late) and np.ndim(values) == 2:
+        values = Ragged(values, np.array([0, len(values)]))
+    if isinstance(values, Ragged) and any(late):
+        return values._replace(values=_vectors("a multi-vector", values.values))
+    return np.empty(0)
+
+
+def _max_sim(queries: Ragged, documents: Ragged, *, mean: bool) -> np.ndarray:
+    """float32 [N, M]: the largest product of each vector of a query with a document, added up."""
+    starts, ends = queries.row_splits[:-1], queries.row_splits[1:]
+    found = np.zeros((len(starts), len(documents.row_splits) - 1), np.float32)
+    texts = np.flatnonzero(np.diff(documents.row_splits))
+    for row, start, stop in zip(found, starts, ends, strict=True):
+        products = documents.values @ queries.values[start:stop].T
+        largest = np.maximum.reduceat(products, documents.row_splits[texts], axis=0)
+        row[texts] = largest.sum(axis=1) / (max(stop - start, 1) if mean else 1)
+    return found
+
+
+def _check_widths(first: int, second: int) -> None:
+    if first != second:
+        raise ConfigError(
+            f"the vectors of a have {first} values and the vectors of b {second}; pass vectors of "
+            "one width"
+        )
 
 
 def recorded_function(checkpoint: Checkpoint) -> str:
@@ -156,7 +204,7 @@ def _vectors(name: str, values: Any) -> np.ndarray:
     if isinstance(values, tuple) and hasattr(values, "_fields"):
         raise ConfigError(
             f"{name} is {values!r}, vectors of tokens or words; similarity compares vectors of "
-            "texts, [N, D], as outputs of level 'sequence' have"
+            "texts, [N, D], as outputs of level 'sequence' have, and multi-vectors"
         )
     if (dtype := np.asarray(values).dtype) in (np.int8, np.uint8):
         raise ConfigError(

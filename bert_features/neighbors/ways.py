@@ -185,8 +185,8 @@ class MaxSimWay(VectorWay):
             for record in batch.records([self.feature]):
                 units = (record.units or {})[self.feature.level]
                 vectors = np.asarray(record.features[self.feature.name], np.float64)
-                own = ~np.isin(units["vector_token_ids"], others)
-                queries.append(Query(vectors, units["vector_tokens"], own))
+                own = ~np.isin(units["scored_token_ids"], others)
+                queries.append(Query(vectors, units["scored_tokens"], own))
         settings = extractor.checkpoint.multi_vector
         self._mean = settings is not None and settings.similarity == "meanmaxsim"
         return queries
@@ -213,7 +213,7 @@ class MaxSimWay(VectorWay):
 
     def _neighbor(self, query: Query, similarity: float, number: int) -> Neighbor:
         record = self.file[number]
-        tokens = (record.units or {})[self.feature.level]["vector_tokens"]
+        tokens = (record.units or {})[self.feature.level]["scored_tokens"]
         found = matches(query, restore(record.features[self.feature.name], self.feature), tokens)
         position = best_match(query, found).position
         return Neighbor(similarity, record.unique_id, number, position, tokens, matches=found)

@@ -126,6 +126,5 @@ def test_a_relative_path_means_the_checkpoint_that_was_found(toy, tmp_path, monk
     expected, found = find_checkpoint(toy), find_checkpoint("toy", vocab_file="toy/vocab.txt")
     assert found.name == "toy"
     monkeypatch.chdir(tmp_path)
-    assert found.files_sha256 == expected.files_sha256
     assert all(path.is_absolute() and path.exists() for _, path in found.files())
     assert_same(read_weights(found), read_weights(expected))

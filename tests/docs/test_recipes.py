@@ -309,7 +309,7 @@ def colbert(tmp_path, minilm_dir):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_recipe_19_late_interaction_with_qdrant(colbert, recipe, oracle):
+def test_recipe_19_late_interaction_with_qdrant_and_lancedb(colbert, recipe, oracle):
     units = []
     for text in [*recipe["lines"], LOAN]:
         states = oracle(text)[6]
@@ -320,6 +320,7 @@ def test_recipe_19_late_interaction_with_qdrant(colbert, recipe, oracle):
     close(recipe["query"], query)
     scores = [max_sim(query, document) for document in documents]
     assert np.argmax(scores) == recipe["point"].id == recipe["found"].unique_id
+    assert recipe["row"]["unique_id"] == recipe["found"].unique_id
     assert recipe["point"].score == pytest.approx(max(scores), abs=1e-4)
     assert recipe["found"].similarity == pytest.approx(max(scores), abs=1e-4)
 
@@ -367,9 +368,31 @@ def test_recipe_21_small_checkpoints_to_try(recipe, oracle):
 
 
 @pytest.fixture
+def small_checkpoints(tmp_path, monkeypatch, capsys):
+    """The folders that recipe 21 makes."""
+    monkeypatch.chdir(tmp_path)
+    exec(RECIPES["test_recipe_21_small_checkpoints_to_try"].code, {})
+    capsys.readouterr()
+
+
+def test_recipe_22_dense_and_sparse_vectors_in_one_ranking(small_checkpoints, recipe, oracle):
+    dense = np.stack([oracle(text)[6].mean(axis=0) for text in [*recipe["lines"], LOAN]])
+    dense /= np.linalg.norm(dense, axis=1, keepdims=True)
+    extractor = FeatureExtractor.from_checkpoint("splade", kind="sparse")
+    terms = extractor.encode([*recipe["lines"], LOAN]).toarray()
+    wanted = np.zeros(3)
+    for values in (dense, terms):
+        products = values[:-1] @ values[-1]
+        order = np.argsort(-products)
+        wanted[order] += 1 / (61 + np.arange(len(order)))
+    found = [recipe["scores"][number] for number in range(3)]
+    np.testing.assert_allclose(found, wanted)
+
+
+@pytest.fixture
 def sentence_vectors():
     """The class of the recipe without mteb, which scripts/check_mteb.sh runs it with."""
-    code = ast.parse(RECIPES["test_recipe_22_scores_with_mteb"].code)
+    code = ast.parse(RECIPES["test_recipe_23_scores_with_mteb"].code)
     (found,) = (each for each in code.body if getattr(each, "name", "") == "SentenceVectors")
     names = {
         "np": np,
@@ -380,7 +403,7 @@ def sentence_vectors():
     return names["SentenceVectors"]
 
 
-def test_recipe_22_scores_with_mteb(sentence_vectors, minilm_dir, tmp_path, oracle):
+def test_recipe_23_scores_with_mteb(sentence_vectors, minilm_dir, tmp_path, oracle):
     shutil.copytree(minilm_dir, folder := tmp_path / "prompts")
     prompts = {"query": "query: ", "passage": "passage: "}
     settings = {"prompts": prompts, "default_prompt_name": None}

@@ -50,6 +50,15 @@ def test_both_sides_are_those_of_sentence_transformers(tmp_path, name):
     factor = [len(query) if name == "plain" else 1 for query in found["query"]]  # a mean there
     computed = [[max_sim(q, d) for d in found["document"]] for q in found["query"]]
     close(np.array(computed) / np.array(factor)[:, None], scores(name), atol=1e-4)
+    queries, documents = extractor.encode_query(TEXTS), extractor.encode_document(TEXTS)
+    similarity = extractor.similarity(queries, documents)
+    assert similarity.dtype == np.float32
+    close(similarity, scores(name), atol=1e-4)
+    ragged = extractor.encode_document(TEXTS, ragged=True)
+    single = extractor.encode_query(TEXTS[1])
+    close(extractor.similarity(single, ragged), scores(name)[[1]], atol=1e-4)
+    with pytest.raises(ConfigError, match="function is 'cosine'; only single dense vectors have"):
+        extractor.similarity(queries, documents, function="cosine")
     # Without a word about the side texts are documents.
     close(np.concatenate(encoded(extractor, "document")), extractor.encode(TEXTS, ragged=True)[0])
 
@@ -141,6 +150,16 @@ OUTPUTS = [
 ]
 
 
+def test_no_other_column_looks_like_a_vector(tmp_path):
+    """LanceDB makes vectors of all lists of numbers whose names contain `vector` or `embedding`."""
+    folder = write("classic", tmp_path / "in")
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    settings = ExtractConfig.of({"checkpoint": str(folder), **KIND})
+    extract(settings, tmp_path / "in.txt", tmp_path / "out.parquet")
+    names = read_features(tmp_path / "out.parquet").to_arrow().column_names
+    assert names == ["unique_id", "scored_tokens", "scored_token_ids", "multi_vector"]
+
+
 def test_dense_tokens_attention_and_multi_vectors_come_from_one_pass(tmp_path):
     """The vectors are those of the tokens, projected: without the skip list, of length 1."""
     folder = write("classic", tmp_path / "in")
@@ -162,8 +181,8 @@ def test_dense_tokens_attention_and_multi_vectors_come_from_one_pass(tmp_path):
         close(record.features["late"], wanted)
         close(record.features["dense"], record.features["states"][0])
         units = record.units["vector"]
-        assert units["vector_tokens"] == tuple(np.array(record.tokens)[kept])
-        assert units["vector_token_ids"].tolist() == record.token_ids[kept].tolist()
+        assert units["scored_tokens"] == tuple(np.array(record.tokens)[kept])
+        assert units["scored_token_ids"].tolist() == record.token_ids[kept].tolist()
         assert record.features["attention"].shape == (2, len(kept), len(kept))
         if record.unique_id < 3:  # whose ranges int8 has: half a step of them, at most
             assert np.abs(restored.features["int8"] - wanted).max() < 1 / 255
@@ -211,7 +230,7 @@ def test_a_run_that_was_cut_off_and_a_cache_give_the_same_bytes(tmp_path):
     files = {name: read_features(tmp_path / f"{name}.npz") for name in "abq"}
     for a, b in zip(files["a"], files["b"], strict=True):
         np.testing.assert_array_equal(a.features["multi_vector"], b.features["multi_vector"])
-        assert a.units["vector"]["vector_tokens"] == b.units["vector"]["vector_tokens"]
+        assert a.units["vector"]["scored_tokens"] == b.units["vector"]["scored_tokens"]
     assert files["q"].metadata["task"] == "query"
     assert {len(record.features["multi_vector"]) for record in files["q"]} == {12}
 

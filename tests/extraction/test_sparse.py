@@ -37,6 +37,10 @@ def test_documents_and_queries_are_those_of_sparse_encoder(tmp_path, name):
     np.testing.assert_allclose(got, VECTORS[name], rtol=1e-5, atol=1e-5)
     queries = VECTORS.get(f"{name}_queries", VECTORS[name])
     found = extractor.encode_query(TEXTS)
+    products = found.toarray().astype(np.float64) @ got.astype(np.float64).T
+    similarity = extractor.similarity(found, extractor.encode_document(TEXTS))
+    assert (type(similarity), similarity.dtype) == (np.ndarray, np.float32)
+    np.testing.assert_allclose(similarity, products, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.toarray(), queries, rtol=1e-5, atol=1e-5)
 
 
