@@ -92,7 +92,7 @@ class Embeddings(Part):
         if not one_hot:
             # The gradient of a reshape is dense. TensorFlow's Adam squares the rows of a sparse one
             # before it adds those of equal ids: tokens that repeat would move too far.
-            return ops.take(ops.reshape(table, table.shape), ids, axis=0)
+            return ops.take(ops.reshape(table, (-1, table.shape[1])), ids, axis=0)
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
