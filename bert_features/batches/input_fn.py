@@ -307,7 +307,7 @@ class TextInputFn:
         tables = {} if table is None else {"word": table}
         if self._with_spans:
             spans = find_spans(examples, pieces(), self._chunks)
-            rows, tables["span"] = place_spans(rows, spans, len(values), name)
+            rows, tables["span"] = place_spans(rows, spans, len(values))
         if self._sides is not None:
             rows = self._sides.marked(rows, examples)
         if self._scores and self._mask_id is not None:

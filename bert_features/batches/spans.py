@@ -3,7 +3,7 @@
 Shape legend: `P` pieces of all texts. Texts are numbered as in `words.PieceRuns`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -72,36 +72,26 @@ def _chunks(
             begin = min(following, stop)
 
 
-def place_spans(
-    rows: Rows, spans: PieceRuns, total: int, name: Callable[[int], str]
-) -> tuple[Rows, UnitTable]:
+def place_spans(rows: Rows, spans: PieceRuns, total: int) -> tuple[Rows, UnitTable]:
     """Shares spans out to the rows that own their tokens.
+
+    A row has room for as many as it has tokens; the last ones of more lose what it owns of them.
 
     Args:
       rows: the rows.
       spans: the spans.
       total: P; the pieces of [CLS] and [SEP] have higher numbers.
-      name: names the i-th example.
 
     Returns:
       The rows with `span_begins` and `span_ends`, see `config.packing.SPAN_BOUNDS`; and the spans.
-
-    Raises:
-      InputError: a row has more spans than tokens.
     """
-    units, part_rows, first_tokens, last_tokens = _parts(rows, spans, total)
-    counts = np.bincount(part_rows, minlength=len(rows.lengths))
-    for i in np.flatnonzero(counts > rows.lengths).tolist():
-        raise InputError.naming(
-            "{example} has {count} spans in a row of {length} tokens; allowed: at most one for "
-            "each token. Give the text several times, each time with some of its spans",
-            example=name(int(rows.examples[i])),
-            count=counts[i],
-            length=rows.lengths[i],
-        )
-    order = np.argsort(part_rows, kind="stable")
+    parts = _parts(rows, spans, total)
+    counts = np.bincount(parts[1], minlength=len(rows.lengths))
+    order = np.argsort(parts[1], kind="stable")
     slots = np.empty_like(order)
     slots[order] = expand_ranges(np.zeros_like(counts), counts)
+    has_room = slots < rows.lengths[parts[1]]
+    units, part_rows, first_tokens, last_tokens, slots = (c[has_room] for c in (*parts, slots))
     columns = np.full((2, len(rows.values)), -1, np.int32)
     places = rows.starts[part_rows] + slots
     columns[:, places] = rows.place[first_tokens], rows.place[last_tokens] + 1

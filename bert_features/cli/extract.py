@@ -246,7 +246,7 @@ def _describe_rare(summary: "ExtractSummary", settings: ExtractConfig) -> dict[s
         rows["spans"] = f"{counts.spans:,}"
     if counts.spans_blank or counts.spans_cut or counts.spans_lost:
         rows["cut spans"] = (
-            f"{counts.spans_cut:,} cut short; {counts.spans_lost:,} cut off and "
+            f"{counts.spans_cut:,} cut short; {counts.spans_lost:,} cut off or too many, and "
             f"{counts.spans_blank:,} without pieces, whose vectors are zero"
         )
     return rows

@@ -78,6 +78,12 @@ def warn_without_summary(
     For queries of late interaction `query_length` is the tokens of the longest.
     """
     warn(counts, config, checkpoint)
+    if counts.spans_lost:
+        logger.warning(
+            "%s of %s spans have a vector of zeros: they were cut off, or their row has more spans "
+            "than tokens; give such a text several times, each time with some of its spans",
+            *(f"{count:,}" for count in (counts.spans_lost, counts.spans)),
+        )
     if not counts.truncated_examples:
         return
     if query_length is not None:

@@ -62,7 +62,7 @@ def test_each_token_of_a_span_is_in_one_part(policy):
         places, lengths = places_of(examples)
         values = np.arange(lengths.sum(), dtype=np.int32)  # so that an id says which piece it is
         rows, _ = layout.rows(values, lengths, None, str)
-        rows, table = place_spans(rows, find_spans(examples, places, None), lengths.sum(), str)
+        rows, table = place_spans(rows, find_spans(examples, places, None), lengths.sum())
         tables.append(table)
         starts = np.cumsum(rows.lengths) - rows.lengths
         example = np.searchsorted(table.row_splits, table.part_units, side="right") - 1
@@ -134,12 +134,21 @@ def test_words_of_the_input_have_places_too():
     assert found.num_pieces.tolist() == [1, 1]
 
 
-def test_what_is_refused():
-    example = InputExample("me", "a b", spans=(Span(0, 1),) * 5)
-    places, lengths = places_of([example])
+def test_a_row_has_room_for_a_span_of_each_token():
+    """[CLS] a b [SEP] has four; the other examples lose nothing."""
+    many = InputExample(0, "a b", spans=(Span(0, 1),) * 3 + (Span(2, 3),) * 3)
+    examples = [many, InputExample(1, "a b", spans=(Span(0, 3),))]
+    places, lengths = places_of(examples)
     layout = Layout(LongText(seq_length=8), cls_id=CLS, sep_id=SEP)
-    rows, _ = layout.rows(np.zeros(2, np.int32), lengths, None, str)
-    with pytest.raises(InputError, match="example 0 has 5 spans in a row of 4 tokens; allowed: at"):
-        place_spans(rows, find_spans([example], places, None), 2, lambda i: f"example {i}")
+    rows, _ = layout.rows(np.zeros(4, np.int32), lengths, None, str)
+    rows, table = place_spans(rows, find_spans(examples, places, None), 4)
+    assert table.num_pieces.tolist() == [1, 1, 1, 1, 0, 0, 2]
+    assert table.counts()["lost"].tolist() == [2, 0]
+    assert rows.span_begins.tolist() == [1, 1, 1, 2, 1, -1, -1, -1]
+    assert rows.span_ends.tolist() == [2, 2, 2, 3, 3, -1, -1, -1]
+
+
+def test_what_is_refused():
+    places, _ = places_of([InputExample("me", "a b")])
     with pytest.raises(InputError, match="example 'me' has no spans, which level 'span' needs"):
         find_spans([InputExample("me", "a b")], places, None)

@@ -107,6 +107,16 @@ def settings(toy):
 TEXT = "is this jackson ? no it is not ."
 
 
+def test_more_spans_than_tokens_are_counted_and_do_not_end_the_run(settings, caplog):
+    extractor = FeatureExtractor.from_checkpoint(**settings, packing=True, long_text="window")
+    spans, others = [(0, 1)] * 7, [(0, 1), (0, 3)]
+    values, splits = extractor.encode(["a b", "a b"], spans=[spans, others], ragged=True)
+    assert splits.tolist() == [0, 7, 9]
+    assert (np.abs(values).max(axis=1) > 0).tolist() == [True] * 4 + [False] * 3 + [True] * 2
+    np.testing.assert_allclose(values[:4], values[[7]].repeat(4, axis=0), atol=1e-6)
+    assert "3 of 9 spans have a vector of zeros: they were cut off, or their row" in caplog.text
+
+
 def lines(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
