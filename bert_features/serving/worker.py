@@ -77,6 +77,7 @@ class Worker:
     def __call__(self) -> "Guard":
         """Loads the model; without success the process ends, and the first ones leave the error."""
         claim_process()
+        self._parent = os.getppid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process decides
         # uvicorn's handlers would wait until the model is loaded.
         handlers = {number: signal.signal(number, signal.SIG_DFL) for number in _ENDINGS}
@@ -108,6 +109,9 @@ class Worker:
         faulthandler.dump_traceback_later(still, exit=True, file=2)
         (self.folder / f"{self._number}{LISTENS}").touch()
         stop_if_dead(self._app)
+        first = multiprocessing.parent_process()
+        if os.getppid() != self._parent and first is not None and first.is_alive():
+            os._exit(_TRY_AGAIN)  # its fork server was killed: uvicorn takes it for dead
 
     def _take_share(self) -> bool:
         """Takes a share that no other process has; the kernel frees it when this process ends.
@@ -127,9 +131,8 @@ class Worker:
             if share.cores is not None:
                 limit_cores(max(cores() // len(self.shares), 1))
             return self._follow()
-        raise DeviceError(
-            f"{len(self.shares)} processes compute already; start a service with more replicas"
-        )
+        logger.warning("a process of the service waits for the end of the one that it replaces")
+        sys.exit(_TRY_AGAIN)
 
     def _follow(self) -> bool:
         """Notes who has the share; clears up after the process that had it, if there was one."""

@@ -337,8 +337,21 @@ def test_ctrl_c_of_a_terminal_which_reaches_all_processes_replaces_none(supervis
     assert "replaces" not in errors
 
 
+@pytest.mark.slow
+@pytest.mark.release
+def test_a_service_outlives_the_process_that_its_processes_are_forks_of(supervised):
+    before = workers_of(supervised.pid)
+    (source,) = (pid for pid in children_of(supervised.pid) if "forkserver" in title_of(pid))
+    os.kill(source, signal.SIGKILL)
+    read_until(supervised, REPLACED)
+    read_until(supervised, REPLACED)
+    assert len(set(workers_of(supervised.pid)) - set(before)) == 2
+    supervised.send_signal(signal.SIGINT)
+    assert supervised.wait(60) == 0
+
+
 ORPHAN = """
-import asyncio, multiprocessing, time
+import asyncio, multiprocessing, os, sys, time
 from pathlib import Path
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving.worker import Worker
@@ -348,26 +361,31 @@ class App:
 
 def work():
     worker = Worker(None, ServeSettings(), [], Path(__file__).parent, None)
-    worker._app, worker._number = App(), 0
-    print(multiprocessing.current_process().pid, flush=True)
+    worker._app, worker._number, worker._parent = App(), 0, os.getppid()
+    print(os.getpid(), os.getppid(), flush=True)
     while True:
         asyncio.run(worker.tick())
         time.sleep(0.1)
 
 if __name__ == "__main__":
-    multiprocessing.get_context("spawn").Process(target=work).start()
+    multiprocessing.get_context(sys.argv[1]).Process(target=work).start()
+    time.sleep(600)
 """
 
 
-def test_processes_end_with_the_first_one(tmp_path):
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_end_with_the_first_one_and_with_that_which_they_are_forks_of(tmp_path, method):
     (tmp_path / "orphan.py").write_text(ORPHAN)
-    command = [sys.executable, tmp_path / "orphan.py"]
+    command = [sys.executable, tmp_path / "orphan.py", method]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
-        worker = int(first.stdout.readline())
+        worker, parent = map(int, first.stdout.readline().split())
         time.sleep(0.5)
-        assert "spawn_main" in title_of(worker)
-        first.kill()
-    wait_until(lambda: "spawn_main" not in title_of(worker))
+        assert method in title_of(worker)
+        os.kill(parent, signal.SIGKILL)
+        try:
+            wait_until(lambda: method not in title_of(worker), seconds=30)
+        finally:
+            first.kill()
 
 
 @pytest.mark.slow
