@@ -1,30 +1,26 @@
-"""computed_eagerly: what this package computes at once, within a program's own `tf.Graph` too."""
+"""eagerly: what this package computes at once, within a program's own `tf.Graph` too."""
 
-import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
-from bert_features.errors import check_process
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@contextlib.contextmanager
-def computed_eagerly() -> Iterator[None]:
-    """Within it, or within a function that it decorates, no graph of the caller's is built on.
+def eagerly(function: _Function) -> _Function:
+    """The same function; within a graph it runs in a thread of its own, which is within none."""
 
-    Raises:
-      DeviceError: eager execution is off everywhere, see `check_process`.
-    """
-    if not tf.executing_eagerly():
-        _check_other_threads()
-    with tf.__internal__.eager_context.eager_mode():
-        yield
+    @functools.wraps(function)
+    def run(*arguments: Any, **settings: Any) -> Any:
+        if tf.executing_eagerly():
+            return function(*arguments, **settings)
+        with ThreadPoolExecutor() as threads:
+            result = threads.submit(function, *arguments, **settings).result()
+        if isinstance(result, Generator):  # the caller may build its graph between two values
+            return iter(eagerly(lambda: next(result, None)), None)
+        return result
 
-
-@functools.cache
-def _check_other_threads() -> None:
-    """A new thread is within no graph, unless `disable_eager_execution` was called."""
-    with ThreadPoolExecutor() as threads:
-        threads.submit(check_process).result()
+    return cast(_Function, run)

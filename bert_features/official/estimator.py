@@ -15,7 +15,7 @@ from bert_features.batches.input_fn import TextInputFn
 from bert_features.errors import ConfigError
 from bert_features.files import locate
 from bert_features.machine.names import Device, RuntimeName
-from bert_features.official.eagerly import computed_eagerly
+from bert_features.official.eagerly import eagerly
 from bert_features.official.graph_step import GraphStep, UserModelFn
 from bert_features.official.input_fn import InputFn, MemoryInputFn
 from bert_features.official.model_fn import ModeKeys, ModelFn, both_spellings
@@ -68,7 +68,7 @@ class Estimator:
         your own.
     """
 
-    @computed_eagerly()
+    @eagerly
     def __init__(
         self,
         model_fn: ModelFn | UserModelFn,
@@ -105,6 +105,7 @@ class Estimator:
         """Number of times the step was traced so far."""
         return 0 if self._compiled is None else self._compiled.step.traces
 
+    @eagerly
     def predict(
         self,
         input_fn: InputFn | TextInputFn | Callable[..., tf.data.Dataset],
@@ -137,21 +138,6 @@ class Estimator:
           InputError: the input_fn's examples cannot be read.
         """
         del hooks
-        results = self._predict(input_fn, predict_keys, checkpoint_path, yield_single_examples)
-        while True:
-            with computed_eagerly():  # not while the caller computes with a result
-                result = next(results, None)
-            if result is None:
-                return
-            yield result
-
-    def _predict(
-        self,
-        input_fn: InputFn | TextInputFn | Callable[..., tf.data.Dataset],
-        predict_keys: Sequence[str] | None,
-        checkpoint_path: str | None,
-        yield_single_examples: bool,
-    ) -> Iterator[dict[str, Any]]:
         source: Any = input_fn
         if not isinstance(input_fn, TextInputFn):
             given = {"params": self.params, "mode": ModeKeys.PREDICT, "config": self.config}

@@ -4,9 +4,8 @@ The streaming pipeline (`batches.input_fn`) does the same with arrays. This is t
 inputs and for code written for the official script.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH, kept_lengths
@@ -16,8 +15,6 @@ from bert_features.readers.input_example import InputExample
 from bert_features.text.frame import Frame
 from bert_features.text.tokenizer import Tokenizer
 from bert_features.text.vocabulary import CLS, SEP
-
-_EXAMPLES_PER_CALL = 1024  # per call of the tokenizer, a graph that is faster on batches
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class InputFeatures:
       tokens_lost: pieces that truncation cut off.
     """
 
-    unique_id: int | str
+    unique_id: Any
     tokens: list[str]
     input_ids: list[int]
     input_mask: list[int]
@@ -63,24 +60,15 @@ def convert_examples_to_features(
             f"seq_length is {seq_length}; at least {MIN_SEQ_LENGTH} are needed: "
             "[CLS], a token, [SEP]"
         )
-    examples = iter(examples)
-    features: list[InputFeatures] = []
-    while chunk := list(islice(examples, _EXAMPLES_PER_CALL)):
-        features += _convert_chunk(chunk, seq_length, tokenizer)
-    return features
-
-
-def _convert_chunk(
-    chunk: Sequence[InputExample], seq_length: int, tokenizer: Any
-) -> Iterator[InputFeatures]:
-    frame, (cls, sep) = _OFFICIAL_FRAME, (CLS, SEP)
+    frame, (cls, sep) = Frame(-1, -1, pad_id=0, unknown_id=-1), (CLS, SEP)  # names, not ids
     if isinstance(tokenizer, Tokenizer):
         frame = tokenizer.frame
         cls, sep = tokenizer.convert_ids_to_tokens(frame.special_ids)
+    examples, features = list(examples), []
     # As in the official script, an empty text_b is not tokenized.
-    texts = [text for e in chunk for text in (e.text_a, *([e.text_b] if e.text_b else []))]
+    texts = [text for e in examples for text in (e.text_a, *([e.text_b] if e.text_b else []))]
     tokenized = iter(tokenize_all(tokenizer, texts))
-    for example in chunk:
+    for example in examples:
         a, b = next(tokenized), next(tokenized) if example.text_b else []
         kept_a, kept_b = kept_lengths(len(a), len(b), seq_length, frame.separators)
         tokens = [cls, *a[:kept_a], sep]
@@ -90,14 +78,14 @@ def _convert_chunk(
             type_ids += [0] * (frame.separators - 1) + [int(frame.has_types)] * (kept_b + 1)
         ids = tokenizer.convert_tokens_to_ids(tokens)
         missing = seq_length - len(tokens)
-        yield InputFeatures(
-            unique_id=example.unique_id,
-            tokens=tokens,
-            input_ids=ids + [frame.pad_id] * missing,
-            input_mask=[1] * len(ids) + [0] * missing,
-            input_type_ids=type_ids + [0] * missing,
-            tokens_lost=len(a) + len(b) - kept_a - kept_b,
+        features.append(
+            InputFeatures(
+                unique_id=example.unique_id,
+                tokens=tokens,
+                input_ids=[*ids, *[frame.pad_id] * missing],
+                input_mask=[1] * len(ids) + [0] * missing,
+                input_type_ids=type_ids + [0] * missing,
+                tokens_lost=len(a) + len(b) - kept_a - kept_b,
+            )
         )
-
-
-_OFFICIAL_FRAME = Frame(cls_id=-1, sep_id=-1, pad_id=0, unknown_id=-1)  # its names count, not ids
+    return features

@@ -34,10 +34,9 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> "Mem
       ConfigError: a feature is of another length, or its id is not an integer from 0.
     """
     for feature in features:
-        unique_id: Any = feature.unique_id
-        if not isinstance(unique_id, Integral) or int(unique_id) < 0:  # NumPy's too
+        if not isinstance(feature.unique_id, Integral) or int(feature.unique_id) < 0:
             raise ConfigError(
-                f"the id of an example is {unique_id!r}; an Estimator's batches hold "
+                f"the id of an example is {feature.unique_id!r}; an Estimator's batches hold "
                 "integers from 0, number the examples (FeatureExtractor and extract keep ids of "
                 "any kind)"
             )

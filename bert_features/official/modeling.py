@@ -26,6 +26,7 @@ from bert_features.encoder.forms import check_backend
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
+from bert_features.official import refusing
 
 
 @dataclass
@@ -137,9 +138,17 @@ class BertModel:
                 f"BertModel has the variables of BERT alone; the config has model_type "
                 f"{checked.model_type}: use model_fn_builder or the Keras layer BertFeatures"
             )
-        input_ids = _checked_ids(tf.cast(input_ids, tf.int32), checked)
+        input_ids = tf.cast(input_ids, tf.int32)
+        length, longest = (
+            get_shape_list(input_ids, 2, "input_ids")[1],
+            checked.max_position_embeddings,
+        )
+        if isinstance(length, int) and length > longest:
+            raise ValueError(
+                f"input_ids has rows of {length} tokens; max_position_embeddings allows {longest}"
+            )
         encoder = _make_encoder(checked, use_one_hot_embeddings)
-        with tf.compat.v1.variable_scope(scope, default_name="bert"):
+        with tf.compat.v1.variable_scope(scope, default_name="bert") as variables:
             weights = [
                 tf.compat.v1.get_variable(
                     name, variable.shape, initializer=_initializer(name, checked.initializer_range)
@@ -157,15 +166,22 @@ class BertModel:
         }
         for name, tensor in inputs.items():
             if not tensor.shape.is_compatible_with(input_ids.shape):
-                raise ValueError(
-                    f"{name} has the shape {tensor.shape}; input_ids {input_ids.shape}"
-                )
+                raise ValueError(f"{name} is {tensor.shape}, but input_ids is {input_ids.shape}")
         outputs, _ = encoder.stateless_call(weights, [], inputs)
         self.embedding_table = weights[0]
-        self.embedding_output = outputs["embedding_output"]
-        self.all_encoder_layers = outputs["encoder_outputs"]
-        self.sequence_output = outputs["sequence_output"]
-        self.pooled_output = outputs["pooled_output"]
+        rows = [-1, checked.hidden_size]
+        # The names by which programs find tensors, and freeze and cut graphs.
+        with tf.compat.v1.name_scope(variables.original_name_scope):
+            norm = "LayerNorm/batchnorm/add_1"
+            self.embedding_output = tf.identity(outputs["embedding_output"], f"embeddings/{norm}")
+            tf.reshape(self.embedding_output, rows, "encoder/Reshape_1")
+            self.all_encoder_layers = []
+            for number, layer in enumerate(outputs["encoder_outputs"]):
+                tf.reshape(layer, rows, f"encoder/layer_{number}/output/{norm}")
+                self.all_encoder_layers.append(tf.identity(layer, f"encoder/Reshape_{number + 2}"))
+            self.sequence_output = self.all_encoder_layers[-1]
+            tf.identity(self.sequence_output[:, 0], "pooler/Squeeze")
+            self.pooled_output = tf.identity(outputs["pooled_output"], "pooler/dense/Tanh")
 
     def get_pooled_output(self) -> Tensor:
         """float32 [B, H]: [CLS] of the last block through the pooler's tanh dense."""
@@ -186,17 +202,6 @@ class BertModel:
     def get_embedding_table(self) -> Tensor:
         """float32 [vocab_size, H]: the word embeddings."""
         return self.embedding_table
-
-
-def _checked_ids(input_ids: Tensor, config: bert_config.BertConfig) -> Tensor:
-    if input_ids.shape.rank != 2:
-        raise ValueError(f"input_ids has the shape {input_ids.shape}; allowed: [batch, sequence]")
-    length, longest = input_ids.shape[1], config.max_position_embeddings
-    if length is not None and length > longest:
-        raise ValueError(
-            f"input_ids has rows of {length} tokens; max_position_embeddings allows {longest}"
-        )
-    return input_ids
 
 
 def _make_encoder(config: bert_config.BertConfig, use_one_hot_embeddings: bool) -> Any:
@@ -221,6 +226,27 @@ def _initializer(name: str, initializer_range: float) -> Any:
     if name.endswith(("beta", "bias")):
         return tf.compat.v1.zeros_initializer()
     return tf.compat.v1.truncated_normal_initializer(stddev=initializer_range)
+
+
+def get_shape_list(
+    tensor: Tensor, expected_rank: int | Sequence[int] | None = None, name: str | None = None
+) -> list[Any]:
+    """The size of each dimension: an int, or a scalar tensor where it is unknown.
+
+    Raises ValueError if the rank is not the expected one, or one of these.
+    """
+    ranks = [expected_rank] if isinstance(expected_rank, int) else expected_rank
+    if ranks and tensor.shape.rank not in ranks:
+        raise ValueError(f"{name or tensor.name} is {tensor.shape}; allowed ranks: {ranks}")
+    sizes = tf.shape(tensor)
+    return [sizes[i] if size is None else size for i, size in enumerate(tensor.shape)]
+
+
+def create_attention_mask_from_input_mask(from_tensor: Tensor, to_mask: Tensor) -> Tensor:
+    """float32 [B, F, T]: the mask [B, T] of a row, for each of the F rows of [B, F, …]."""
+    batch, count = get_shape_list(from_tensor, [2, 3], "from_tensor")[:2]
+    get_shape_list(to_mask, 2, "to_mask")
+    return tf.ones([batch, count, 1]) * tf.cast(to_mask, tf.float32)[:, None]
 
 
 def get_assignment_map_from_checkpoint(
@@ -268,7 +294,4 @@ def _is_needed(name: str) -> bool:
     return scope in ("", "bert/") and not canonical.startswith("pooler/")
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(
-        f"modeling.{name} is not here; docs/migrating.md lists what is left out, and what to use"
-    )
+__getattr__ = refusing("modeling")

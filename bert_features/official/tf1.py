@@ -8,15 +8,14 @@ dropped `tf.contrib` and `tf.estimator`. What programs for features from BERT us
 any other dropped name is an AttributeError.
 """
 
+import sys
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from bert_features.official import tpu_estimator
+from bert_features.official import PAGE, tpu_estimator
 from bert_features.official.model_fn import EstimatorSpec, ModeKeys
-
-_PAGE = "docs/migrating.md lists what is left out, and what to use"
 
 
 class _Names(SimpleNamespace):
@@ -24,7 +23,7 @@ class _Names(SimpleNamespace):
 
     def __getattr__(self, name: str) -> NoReturn:
         path, known = self.__dict__["path"], sorted(self.__dict__.keys() - {"path"})
-        raise AttributeError(f"{path}.{name} is not here; {path} has {', '.join(known)}; {_PAGE}")
+        raise AttributeError(f"{path}.{name} is not here; {path} has {', '.join(known)}; {PAGE}")
 
 
 contrib = _Names(
@@ -40,6 +39,7 @@ contrib = _Names(
     cluster_resolver=_Names(
         path="tf.contrib.cluster_resolver", TPUClusterResolver=tpu_estimator.TPUClusterResolver
     ),
+    data=_Names(path="tf.contrib.data", map_and_batch=tf.data.experimental.map_and_batch),
 )
 estimator = _Names(
     path="tf.estimator",
@@ -47,6 +47,12 @@ estimator = _Names(
     EstimatorSpec=EstimatorSpec,
     ModeKeys=ModeKeys,
     RunConfig=tpu_estimator.OldRunConfig,
+    tpu=contrib.tpu,
+)
+# Other spellings, `tf.compat.v1.estimator` and `tf.distribute.cluster_resolver`.
+compat = SimpleNamespace(**{**vars(tf.compat), "v1": sys.modules[__name__]})
+distribute = SimpleNamespace(
+    **{**vars(tf.compat.v1.distribute), "cluster_resolver": contrib.cluster_resolver}
 )
 
 
@@ -62,4 +68,4 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(tf.compat.v1, name)
     except AttributeError:
-        raise AttributeError(f"tf.{name} is not in TensorFlow {tf.__version__}; {_PAGE}") from None
+        raise AttributeError(f"tf.{name} is not in TensorFlow {tf.__version__}; {PAGE}") from None

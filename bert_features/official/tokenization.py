@@ -2,9 +2,9 @@
 
     from bert_features.official import tokenization
 
-Programs replace and change tokenizers, their parts and the functions of this module. So these are
-plain Python, with the original's names and the original's calls of each other. Where nothing was
-changed, many texts together take the graph of `text`, which gives the same pieces.
+Programs change tokenizers, their parts and the functions here. So these are plain Python, with the
+original's names and calls of each other. Where nothing was changed, many texts together take the
+graph of `text`, which gives the same pieces.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import re
 import unicodedata
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,8 @@ import tensorflow as tf
 
 from bert_features.checkpoints.published import resolve
 from bert_features.errors import CheckpointError
-from bert_features.official.eagerly import computed_eagerly
+from bert_features.official import refusing
+from bert_features.official.eagerly import eagerly
 from bert_features.text import tokenization
 from bert_features.text.tokenizer import Tokenizer
 from bert_features.text.unicode_tables import CHINESE_RANGES, is_punctuation
@@ -27,6 +29,7 @@ from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK, ids_of, parse
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+_TEXTS_PER_CALL = 1024  # per call of the graph, which is faster on batches
 
 
 class FullTokenizer:
@@ -36,11 +39,7 @@ class FullTokenizer:
       vocab_file: the path or the address of a `vocab.txt`.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
 
-    Attributes:
-      vocab: piece -> id.
-      inv_vocab: id -> piece.
-      basic_tokenizer: splits texts into words.
-      wordpiece_tokenizer: splits words into pieces.
+    Its attributes `vocab`, `inv_vocab`, `basic_tokenizer` and `wordpiece_tokenizer` may be changed.
 
     Raises:
       CheckpointError: the vocabulary cannot be read, is empty, or is not UTF-8.
@@ -79,9 +78,9 @@ def tokenize_all(tokenizer: Any, texts: Iterable[str | bytes]) -> list[list[str]
     graph = _graph_of(tokenizer)
     if graph is None:
         return [tokenizer.tokenize(text) for text in texts]
-    with computed_eagerly():
-        ids = graph.encode_ids(map(convert_to_unicode, texts))
-    return [graph.convert_ids_to_tokens(row) for row in ids]
+    unicode, encode = [*map(convert_to_unicode, texts)], eagerly(graph.encode_ids)
+    chunks = [unicode[i : i + _TEXTS_PER_CALL] for i in range(0, len(unicode), _TEXTS_PER_CALL)]
+    return [graph.convert_ids_to_tokens(ids) for chunk in chunks for ids in encode(chunk)]
 
 
 def _graph_of(tokenizer: Any) -> Tokenizer | None:
@@ -94,13 +93,12 @@ def _graph_of(tokenizer: Any) -> Tokenizer | None:
     pieces, do_lower_case = tokenizer._made_of
     parts = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
     made = BasicTokenizer(do_lower_case), WordpieceTokenizer(ids_of(pieces))
-    if [(type(p), vars(p)) for p in parts] != [(type(p), vars(p)) for p in made]:
-        return None
-    if vars(tokenizer).keys() & vars(FullTokenizer).keys():  # a method of its own
+    own_methods = vars(tokenizer).keys() & vars(FullTokenizer).keys()
+    if own_methods or [(type(p), vars(p)) for p in parts] != [(type(p), vars(p)) for p in made]:
         return None
     if tokenizer not in _graphs:
-        with computed_eagerly(), contextlib.suppress(CheckpointError):  # it needs [UNK]
-            _graphs[tokenizer] = tokenization.FullTokenizer(pieces, do_lower_case)
+        with contextlib.suppress(CheckpointError):  # it needs [UNK]
+            _graphs[tokenizer] = eagerly(tokenization.FullTokenizer)(pieces, do_lower_case)
     return _graphs.get(tokenizer)
 
 
@@ -114,15 +112,15 @@ def _code() -> list[dict[str, Any]]:
     return [{name: value for name, value in of.items() if callable(value)} for of in holders]
 
 
+@dataclass
 class BasicTokenizer:
     """Splits texts into words: at white space, around punctuation, around each CJK ideograph.
 
-    Args:
+    Attributes:
       do_lower_case: whether to lower-case and strip accents.
     """
 
-    def __init__(self, do_lower_case: bool = True) -> None:
-        self.do_lower_case = do_lower_case
+    do_lower_case: bool = True
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The words of one text."""
@@ -151,34 +149,23 @@ class BasicTokenizer:
         return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
     def _run_split_on_punc(self, text: str) -> list[str]:
-        parts, after_break = [], True
-        for char in text:
-            is_alone = _is_punctuation(char)
-            if is_alone or after_break:
-                parts.append("")
-            parts[-1] += char
-            after_break = is_alone
-        return parts
+        marked = "".join(f"\0{c}\0" if _is_punctuation(c) else c for c in text)  # texts have no \0
+        return [part for part in marked.split("\0") if part]
 
 
+@dataclass(repr=False)
 class WordpieceTokenizer:
-    """Splits words into the pieces of any vocabulary, the longest first, in plain Python.
+    """Splits words into the pieces of any vocabulary, the longest first.
 
-    Args:
+    Attributes:
       vocab: piece -> id; pieces within a word begin with `##`.
       unk_token: replaces a word that is too long, or that no pieces make up.
       max_input_chars_per_word: the longest word, in characters.
     """
 
-    def __init__(
-        self,
-        vocab: Mapping[str, int],
-        unk_token: str = UNK,
-        max_input_chars_per_word: int = MAX_CHARS_PER_WORD,
-    ) -> None:
-        self.vocab = vocab
-        self.unk_token = unk_token
-        self.max_input_chars_per_word = max_input_chars_per_word
+    vocab: Mapping[str, int]
+    unk_token: str = UNK
+    max_input_chars_per_word: int = MAX_CHARS_PER_WORD
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The pieces of a text whose words stand between white space."""
@@ -284,11 +271,5 @@ def _is_punctuation(char: str) -> bool:
     return is_punctuation(char, unicodedata.category(char))
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(
-        f"tokenization.{name} is not here; docs/migrating.md lists what is left out, and what to "
-        "use"
-    )
-
-
+__getattr__ = refusing("tokenization")
 _CODE = _code()

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_features.errors import ConfigError
-from bert_features.official.eagerly import computed_eagerly
+from bert_features.official.eagerly import eagerly
 from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.model_fn import ModelFn
 from bert_features.runtime.base import Runtime
@@ -65,21 +65,10 @@ class OldRunConfig(RunConfig):
 class TPURunConfig(OldRunConfig):
     """`tf.contrib.tpu.RunConfig`; see `OldRunConfig`."""
 
-    def __init__(
-        self,
-        tpu_config: TPUConfig | None = None,
-        evaluation_master: str | None = None,
-        master: str | None = None,
-        cluster: Any = None,
-        **others: Any,
-    ) -> None:
-        super().__init__(
-            tpu_config=tpu_config,
-            evaluation_master=evaluation_master,
-            master=master,
-            cluster=cluster,
-            **others,
-        )
+    def __init__(self, *places: Any, **others: Any) -> None:
+        names = ("tpu_config", "evaluation_master", "master", "cluster")  # in the original's order
+        by_place = dict(zip(names, places, strict=False))
+        super().__init__(**{**dict.fromkeys(names), **by_place, **others})
 
 
 class TPUEstimator(Estimator):
@@ -102,7 +91,7 @@ class TPUEstimator(Estimator):
       ConfigError: `warm_start_from` is given.
     """
 
-    @computed_eagerly()
+    @eagerly
     def __init__(
         self,
         model_fn: Any = None,

@@ -1,6 +1,7 @@
 """The functions of extract_features, called as code that imports the module calls them."""
 
 import numpy as np
+import pytest
 
 from bert_features.official import extract_features, modeling, tokenization
 from bert_features.official import tf1 as tf
@@ -45,3 +46,13 @@ def test_the_calls_of_a_program_that_imports_it(toy, tmp_path):
             np.testing.assert_allclose(
                 results[row][name][:count], state[row, :count], rtol=0, atol=2e-5
             )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "length", "kept"),
+    [(5, 2, 4, (2, 2)), (2, 5, 4, (2, 2)), (3, 3, 5, (3, 2)), (4, 0, 3, (3, 0)), (2, 1, 9, (2, 1))],
+)
+def test_a_pair_is_shortened_in_place(a, b, length, kept):
+    first, second = list(range(a)), list(range(b))
+    assert extract_features._truncate_seq_pair(first, second, length) is None
+    assert (first, second) == (list(range(kept[0])), list(range(kept[1])))

@@ -214,15 +214,86 @@ def test_a_relative_of_bert_is_refused(graph):
         modeling.BertModel(config, False, tf.constant([[1, 2]]))
 
 
-def test_a_module_that_is_left_out_says_where_to_look():
-    with pytest.raises(ImportError, match=r"optimization is not here; docs/migrating\.md"):
-        from bert_features.official import optimization  # noqa: F401
-    assert not hasattr(bert_features.official, "gelu")
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        (
+            "from bert_features.official import optimization",
+            "to train, use BertFeatures; docs/migrating",
+        ),
+        ("from bert_features.official.modeling import gelu", r"use tf\.nn\.gelu\(x, approx"),
+        ("modeling.transformer_model", "use BertEncoder; docs/migrating"),
+        (
+            "from bert_features.official.extract_features import convert_lst_to_features",
+            "use FeatureExtractor or a server; docs/migrating",
+        ),
+    ],
+)
+def test_a_name_that_is_left_out_says_what_to_use(line, instead):
+    with pytest.raises(ImportError, match=rf"\w+\.\w+ is not here; {instead}"):
+        exec(line, {"modeling": modeling})
 
 
-def test_a_name_that_is_left_out_says_where_to_look():
-    with pytest.raises(AttributeError, match=r"modeling\.gelu is not here; docs/migrating\.md"):
-        modeling.gelu  # noqa: B018
+def test_another_name_says_where_to_look():
+    with pytest.raises(AttributeError, match=r"modeling\.x is not here; docs/migrating\.md lists"):
+        modeling.x  # noqa: B018
+    assert not hasattr(bert_features.official, "x")
+
+
+def test_shapes_of_tensors(graph):
+    known = tf.ones([2, 3])
+    assert modeling.get_shape_list(known) == modeling.get_shape_list(known, [2, 3]) == [2, 3]
+    partly = tf.placeholder(tf.int32, [None, 3], "ids")
+    batch, length = modeling.get_shape_list(partly, expected_rank=2)
+    assert length == 3
+    with tf.Session() as session:
+        assert session.run(batch, {partly: [[1, 2, 3]] * 4}) == 4
+    with pytest.raises(ValueError, match=r"ids:0 is \(None, 3\); allowed ranks: \[3\]"):
+        modeling.get_shape_list(partly, 3)
+    with pytest.raises(ValueError, match=r"mine is .*; allowed ranks: \[1, 3\]"):
+        modeling.get_shape_list(partly, [1, 3], "mine")
+
+
+def test_a_mask_for_each_token():
+    made = modeling.create_attention_mask_from_input_mask(
+        tf.zeros([2, 3, 8]), tf.constant([[1, 1, 0, 0], [1, 0, 0, 0]])
+    )
+    wanted = np.repeat([[[1, 1, 0, 0]], [[1, 0, 0, 0]]], 3, axis=1)
+    np.testing.assert_array_equal(made, wanted)
+    assert made.dtype == tf.float32
+
+
+@pytest.mark.parametrize("scope", [None, "tower"])
+def test_tensors_have_the_official_names(toy, scope):
+    """Those by which programs find layers, freeze and cut graphs."""
+    ids = random_batch(TOY, [6, 4], 6)["input_word_ids"]
+    mask = np.array([[1] * 6, [1] * 4 + [0] * 2])
+    norm, prefix = "LayerNorm/batchnorm/add_1", scope or "bert"
+    names = [f"embeddings/{norm}", *(f"encoder/Reshape_{i}" for i in (2, 3, 4))]
+    flat = ["encoder/Reshape_1", *(f"encoder/layer_{i}/output/{norm}" for i in range(3))]
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        model = modeling.BertModel(TOY, False, tf.constant(ids), mask, scope=scope)
+        found = {
+            name: graph.get_tensor_by_name(f"{prefix}/{name}:0")
+            for name in [*names, *flat, "pooler/Squeeze", "pooler/dense/Tanh"]
+        }
+        variables = {f"bert/{name}": f"{prefix}/{name}" for name in WEIGHTS}
+        tf.train.init_from_checkpoint(f"{toy}/bert_model.ckpt", variables)
+        session.run(tf.global_variables_initializer())
+        got = session.run(found)
+    outputs = [model.get_embedding_output(), *model.get_all_encoder_layers()]
+    assert [tensor.op.name for tensor in outputs] == [f"{prefix}/{name}" for name in names]
+    assert model.get_sequence_output() is outputs[-1]
+    assert model.get_pooled_output().op.name == f"{prefix}/pooler/dense/Tanh"
+    encoder = NumpyEncoder(TOY, WEIGHTS)
+    for name, other, wanted in zip(
+        names, flat, encoder(ids, mask, np.zeros_like(ids)), strict=True
+    ):
+        np.testing.assert_allclose(got[name], wanted, rtol=0, atol=2e-5)
+        np.testing.assert_array_equal(got[other], got[name].reshape(12, 8))
+    np.testing.assert_array_equal(got["pooler/Squeeze"], got[names[-1]][:, 0])
+    wanted = encoder.pooled(got[names[-1]])
+    np.testing.assert_allclose(got["pooler/dense/Tanh"], wanted, rtol=0, atol=2e-5)
 
 
 @pytest.fixture
@@ -239,7 +310,7 @@ def test_training_is_refused():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([1, 2], re.escape("input_ids has the shape (2,); allowed: [batch, sequence]")),
+        ([1, 2], re.escape("input_ids is (2,); allowed ranks: [2]")),
         ([[1] * 25], "input_ids has rows of 25 tokens; max_position_embeddings allows 24"),
     ],
 )
@@ -250,7 +321,7 @@ def test_wrong_inputs(graph, ids, message):
 
 @pytest.mark.parametrize("shape", [(2, 6, 6), (2, 1), (6,)])
 def test_wrong_masks(graph, shape):
-    with pytest.raises(ValueError, match=r"input_mask has the shape \(.*; input_ids \(2, 6\)"):
+    with pytest.raises(ValueError, match=r"input_mask is \(.*, but input_ids is \(2, 6\)"):
         modeling.BertModel(TOY, False, tf.ones((2, 6), tf.int32), tf.ones(shape))
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow
 
-from bert_features.errors import ConfigError, DeviceError
-from bert_features.official import eagerly
+from bert_features.errors import ConfigError
 from bert_features.official import tf1 as tf
 
 
@@ -50,6 +49,26 @@ def test_names_are_tensorflows_own(name):
 def test_other_names_say_where_to_look(use, message):
     with pytest.raises(AttributeError, match=message):
         use()
+
+
+def test_every_spelling_is_the_same():
+    old = tf.compat.v1
+    assert old.estimator.tpu.TPUEstimator is tf.contrib.tpu.TPUEstimator
+    assert old.estimator.tpu.RunConfig is tf.estimator.tpu.RunConfig is tf.contrib.tpu.RunConfig
+    assert old.disable_eager_execution is tf.disable_eager_execution
+    resolver = tf.contrib.cluster_resolver.TPUClusterResolver
+    assert old.distribute.cluster_resolver.TPUClusterResolver is resolver
+    assert tf.distribute.MirroredStrategy is tensorflow.compat.v1.distribute.MirroredStrategy
+    assert tf.compat.as_text(b"a") == "a"
+    assert old.placeholder is tensorflow.compat.v1.placeholder
+
+
+def test_records_are_mapped_and_batched():
+    """As run_classifier.py reads its features."""
+    dataset = tf.data.Dataset.range(5).apply(
+        tf.contrib.data.map_and_batch(lambda x: x * 2, batch_size=2, drop_remainder=False)
+    )
+    assert [batch.numpy().tolist() for batch in dataset] == [[0, 2], [4, 6], [8]]
 
 
 def test_everything_that_is_accepted(log):
@@ -124,20 +143,6 @@ def test_training_is_refused(name):
     estimator = tf.contrib.tpu.TPUEstimator(model_fn, use_tpu=False)
     with pytest.raises(ConfigError, match="this estimator predicts only; to train, use the Keras"):
         getattr(estimator, name)(input_fn, max_steps=1)
-
-
-def test_where_it_is_off_everywhere(monkeypatch):
-    """By TensorFlow's own `disable_eager_execution`, with which nothing here computes."""
-    monkeypatch.setattr(eagerly, "check_process", refuse)
-    eagerly._check_other_threads.cache_clear()
-    with tf.Graph().as_default(), pytest.raises(DeviceError, match="eager execution is off"):
-        tf.estimator.Estimator(model_fn)
-    assert tf.estimator.Estimator(model_fn).devices.kind == "cpu"
-
-
-def refuse():
-    assert tensorflow.executing_eagerly()  # in another thread
-    raise DeviceError("eager execution is off")
 
 
 def test_eager_execution_stays_on(log):
