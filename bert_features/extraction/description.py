@@ -24,6 +24,7 @@ from bert_features.machine.tpu_installation import tensorflow_version
 if TYPE_CHECKING:
     from bert_features.extraction.preparation import Preparation
 
+_SIDES = ("document", "query")
 _PACKAGES = ("bert_features", "tensorflow-text", "keras", "numpy")
 # What makes the libraries compute in another way.
 _VARIABLES = (
@@ -64,7 +65,7 @@ def describe_output(preparation: "Preparation") -> dict[str, Any]:
         **describe_checkpoint(checkpoint, preparation.outputs),
         **describe_modules(preparation.outputs),
         "do_lower_case": preparation.tokenizer.do_lower_case,
-        **({} if sides is None else {"sides": [asdict(sides.document), asdict(sides.query)]}),
+        **({} if sides is None else {"sides": {s: asdict(vars(sides)[s]) for s in _SIDES}}),
         **preparation.prompts.metadata(),
         "precision": preparation.precision,
         "packing": preparation.packing,

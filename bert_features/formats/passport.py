@@ -41,6 +41,7 @@ _MOST_VALUES, _LEAST_VALUES = 1024, 16  # of a text: of all features, and of one
 # bfloat16; int8 on two machines, whose last bits round to other integers; int8 and float32.
 _CLOSE, _NEAR, _ROUGH = (1e-5, 0.999), (1e-3, 0.999), (0.05, 0.999)
 _OTHER_INTEGERS, _ROUGHEST = (0.2, 0.99), (0.5, 0.95)
+_LONG = 120  # characters of a list whose values a difference does not show
 _GOLDEN = (5**0.5 - 1) / 2
 
 # What a vector depends on beside its output and the model: what settings resolve to.
@@ -376,7 +377,12 @@ def _both(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
     """The differences between what both have: one may be of an earlier release."""
     mine, theirs = ({n: each[n] for n in a.keys() & b.keys()} for each in (a, b))
     found = find_differences(mine, theirs, between=" and")
-    return tuple(_DIGEST.sub(r"\1…", text) for text in found)
+    alone, side = " (of queries alone)", "sides.query."
+    return tuple(_DIGEST.sub(r"\1…", text) + alone * text.startswith(side) for text in found)
+
+
+def _are_tables(values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and isinstance(values[0], dict)
 
 
 def find_differences(before: Any, now: Any, name: str = "", *, between: str = ", now") -> list[str]:
@@ -386,8 +392,11 @@ def find_differences(before: Any, now: Any, name: str = "", *, between: str = ",
         prefix = "" if name in ("", "settings") else f"{name}."
         keys = sorted(before.keys() | now.keys())
         pairs = [(f"{prefix}{key}", before.get(key), now.get(key)) for key in keys]
-    elif name == "outputs" and before and len(before) == len(now):
+    elif _are_tables(before) and _are_tables(now) and len(before) == len(now):
         pairs = [(f"{name}[{i}]", *both) for i, both in enumerate(zip(before, now, strict=True))]
     elif before != now:
-        return [f"{name} {before!r}{between} {now!r}"]
+        values = repr(before), repr(now)
+        if isinstance(before, list) and isinstance(now, list) and max(map(len, values)) > _LONG:
+            values = f"of {len(before)} values", f"of {len(now)}"
+        return [f"{name} {values[0]}{between} {values[1]}"]
     return [text for key, a, b in pairs for text in find_differences(a, b, key, between=between)]

@@ -14,7 +14,13 @@ from safetensors.numpy import load_file, save_file
 from bert_features import ExtractConfig, FeatureExtractor
 from bert_features.errors import OutputError
 from bert_features.extraction.canaries import _TEXTS
-from bert_features.formats.passport import FeaturePassport, Passport, check_numbers, distance
+from bert_features.formats.passport import (
+    FeaturePassport,
+    Passport,
+    check_numbers,
+    distance,
+    find_differences,
+)
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.formats.small_vectors import quantize, restore
 from tests import multi_vector, sentence_dense, sparse_encoder
@@ -251,18 +257,34 @@ FILES = [
     (
         DENSE,
         edit("2_Dense/config.json", activation_function="torch.nn.modules.activation.Tanh"),
-        "modules .*gelu.* and .*tanh",
+        r"not comparable: modules\[0\]\.activation 'gelu_erf' and 'tanh'$",
     ),
-    (LATE, edit("2_MultiVectorMask/config.json", skiplist_words=["!"]), "sides"),
+    (
+        LATE,
+        edit("2_MultiVectorMask/config.json", skiplist_words=["!"]),
+        r"not comparable: sides\.document\.skip_ids \[.*\] and \[\]$",
+    ),
     (
         LATE,
         edit("config_sentence_transformers.json", prompts={"document": "", "query": "the "}),
         "not comparable: ",
     ),
     (LATE, edit("sentence_bert_config.json", document_length=12), "not comparable: "),
-    (STANFORD, edit("artifact.metadata", mask_punctuation=False), "sides"),
-    (STANFORD, edit("artifact.metadata", attend_to_mask_tokens=False), "sides"),
-    (STANFORD, edit("artifact.metadata", query_maxlen=10), "sides"),
+    (
+        STANFORD,
+        edit("artifact.metadata", mask_punctuation=False),
+        r": sides\.document\.skip_ids \[",
+    ),
+    (
+        STANFORD,
+        edit("artifact.metadata", attend_to_mask_tokens=False),
+        r": sides\.query\.fill_attended True and False \(of queries alone\)$",
+    ),
+    (
+        STANFORD,
+        edit("artifact.metadata", query_maxlen=10),
+        r": (sides\.query\.\w+ \d+ and 10 \(of queries alone\)(; )?){2}$",
+    ),
     (
         SPARSE,
         edit("1_SpladePooling/config.json", pooling_strategy="sum"),
@@ -298,6 +320,20 @@ def test_each_change_of_a_checkpoint_is_named(tmp_path, unchanged, case, change,
     passport = FeatureExtractor.from_checkpoint(folder, **settings).passport
     (found,) = unchanged(case).compare(passport)
     assert re.search(answer, str(found)), found
+
+
+def test_a_long_list_is_named_and_not_shown():
+    before, now = {"skip_ids": [*range(1000, 1032)]}, {"skip_ids": [7]}
+    assert find_differences({"sides": before}, {"sides": now}) == [
+        "sides.skip_ids of 32 values, now of 1"
+    ]
+    layers = [*range(12)]
+    assert find_differences({"layers": layers}, {"layers": []}) == [f"layers {layers}, now []"]
+    # Tables of one number are compared by their keys.
+    tables = [[{"name": "a", "kind": kind}] for kind in ("x", "y")]
+    assert find_differences(*({"modules": each} for each in tables)) == [
+        "modules[0].kind 'x', now 'y'"
+    ]
 
 
 SOME = Feature("some", (-1,), "none", 40, "float32", "sequence", "mean")
