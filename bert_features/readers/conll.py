@@ -13,7 +13,7 @@ from bert_features.readers.fields import FieldError
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample, Span
 from bert_features.readers.labels import with_labels
-from bert_features.readers.lines import size_of, too_long
+from bert_features.readers.lines import RETURNS, size_of, too_long
 from bert_features.readers.source import Source
 from bert_features.readers.spans import spans_of_tags
 
@@ -136,6 +136,8 @@ def _blocks(source: Source) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(source.lines(), start=1):
         if line.strip(" \t\r\n"):
             block.append(line.rstrip("\r\n"))
+            if number == 1 and "\r" in block[0]:
+                raise source.error(RETURNS, number)
             size += size_of(line)
             if size > limit:
                 first = number - len(block) + 1

@@ -17,6 +17,10 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 SAMPLE_BYTES = 1 << 16  # searched for NULs, and the rest of the line that they end in
+RETURNS = (
+    "it has \\r where no line ends, as a file whose lines end in \\r alone; convert it: "
+    "tr '\\r' '\\n' < FILE > NEW"
+)
 # Shares of NULs among all bytes. In UTF-16 each blank and line end has one, whatever the script;
 # text in UTF-8 has none. ASCII has one half NULs in UTF-16 and three quarters in UTF-32.
 _UTF16_SHARE, _UTF32_SHARE = 0.02, 0.6

@@ -16,7 +16,8 @@ from bert_features.readers.source import Source
 SUFFIXES = {suffix: name for name, row in FORMATS.items() for suffix in row.suffixes}
 # Suffixes of files whose lines are no texts, by what to do with such a file.
 _NO_TEXT = {
-    "extract its texts first": ".xml .html .htm .xhtml .yaml .yml .toml .eml .srt .vtt",
+    "extract its texts first": ".xml .html .htm .xhtml .sgml .tei .tmx .rdf .ttl .yaml .yml .toml "
+    ".eml .mbox .srt .vtt .ass .ssa .ttml .warc .wet .wat .tex .bib .ipynb",
     "save its sheet as csv": ".xlsx .xls .xlsm .ods",
     "save it as plain text": ".pdf .docx .doc .odt .rtf .epub .pptx .ppt",
     "unpack it": ".zip .tar .tgz .7z .rar",

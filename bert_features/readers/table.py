@@ -22,7 +22,7 @@ from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.labels import annotated
-from bert_features.readers.lines import size_of, too_long
+from bert_features.readers.lines import RETURNS, size_of, too_long
 from bert_features.readers.source import Source
 
 logger = logging.getLogger("bert_features")
@@ -147,7 +147,9 @@ def _records(source: Source) -> Iterator[tuple[int, list[str]]]:
         try:
             record = next(reader, None)
         except csv.Error as error:
-            raise source.error(_with_hint(source, str(error)), line) from error
+            is_return = str(error).startswith("new-line character")
+            problem = RETURNS if is_return else _with_hint(source, str(error))
+            raise source.error(problem, line) from error
         if record is None:
             return
         if record:

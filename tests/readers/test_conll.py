@@ -88,6 +88,12 @@ def test_conll_line_endings_and_a_missing_last_one(tmp_path, ending):
     assert [e.words_a for e in read(path)] == [("a", "b"), ("c",)]
 
 
+def test_lines_that_end_as_on_an_old_mac_are_refused(tmp_path):
+    path = write(tmp_path, "in.conll", "a\tO\rb\tO\r\rc\tO\r")
+    with pytest.raises(InputError, match=r"in\.conll, line 1: it has \\r where no line ends"):
+        read(path)
+
+
 def test_conll_with_too_few_columns(tmp_path):
     path = write(tmp_path, "in.conll", "-DOCSTART- O\n\na O\nb O X\n\nc\n")
     assert len(read(path)) == 2

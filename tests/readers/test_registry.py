@@ -93,6 +93,10 @@ def test_settings_of_another_format_are_refused_at_once(format):
     [
         ("a.xml.gz", "extract its texts first"),
         ("a.HTM", "extract its texts first"),
+        *(
+            (f"a{suffix}", "extract its texts first")
+            for suffix in (".warc", ".wet.gz", ".mbox", ".tex", ".ass")
+        ),
         ("a.xlsx", "save its sheet as csv"),
         ("a.docx", "save it as plain text"),
         ("a.tar.gz", "unpack it"),

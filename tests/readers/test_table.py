@@ -148,6 +148,10 @@ def test_a_csv_field_may_be_long(tmp_path):
         ("id,text\n1,a,b\n", "line 2: the row has 3 fields, the header 2"),
         ("id,text\n1,a\nid,text\n2,b\n", "line 3: the row repeats the header; remove it"),
         ('text\n"a\nb"\n"c\nd\n', "line 4: unexpected end of data; is a quote not closed"),
+        (
+            "id,text\r1,a\r2,b\r",
+            r"line 1: it has \\r where no line ends, as a file whose lines end",
+        ),
         ('text\n"a" b\n', "line 2: ',' expected after '\"'; is a quote not closed"),
     ],
 )
