@@ -41,6 +41,10 @@ __all__ = sorted([*_MODULES, "__version__"])
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
+        from bert_features.config.other_names import hint_of
+
+        if hint := hint_of(name):  # no AttributeError, whose text `from … import` would hide
+            raise ImportError(f"{__name__} has no {name}; {hint}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULES[name]
     if module.partition(".")[0] not in _LIGHT_ROOMS:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from bert_features.cli.settings import as_option
+from bert_features.config.other_names import hint_of
 from bert_features.config.settings import DEVICES, FILES, INPUT, LIMITS, LONG_TEXTS, MODEL, OUTPUTS
 
 OTHER = "Other options"
@@ -40,6 +42,9 @@ class GroupedCommand(TyperCommand):
         except Exception as raised:  # its class is click's, or that of typer's copy of click
             error: Any = raised
             name = getattr(error, "option_name", "").lstrip("-").upper()
+            if hint := hint_of(name.lower().replace("-", "_"), as_option):
+                error.possibilities = None
+                error.message += f"; {hint}"
             arguments = [p for p in self.get_params(ctx) if p.param_type_name == "argument"]
             if any(name in re.findall(r"\w+", each.metavar or "") for each in arguments):
                 error.possibilities = None

@@ -24,7 +24,7 @@ _CONTEXT = 8
 _LEFT_OF_TEXT = 28  # columns
 # A neighbor, its rank and its text, if it is known.
 _Ranked = tuple["Neighbor", int, str | None]
-_HEAD = ("rank", "similarity", "id", "text")
+_HEAD = ("rank", "similarity", "id")
 
 
 @command(
@@ -164,8 +164,10 @@ def _read_queries(given: Sequence[str]) -> list[str]:
 
 
 def _table(query: str, ranked: list[_Ranked], *, is_first: bool) -> list[str]:
-    rows = table(list(starmap(_row, ranked)), head=_HEAD, right=(0, 1), widths=(4, 10, 8))
-    return [*([] if is_first else [""]), f"query: {query}", rows]
+    rows = list(starmap(_row, ranked))
+    text = "text" if any(row[-1] for row in rows) else "(--texts INPUT shows the texts)"
+    lines = table(rows, head=(*_HEAD, text), right=(0, 1), widths=(4, 10, 8))
+    return [*([] if is_first else [""]), f"query: {query}", lines]
 
 
 def _row(hit: "Neighbor", rank: int, text: str | None) -> tuple[str, ...]:

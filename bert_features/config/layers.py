@@ -12,7 +12,7 @@ from bert_features.errors import ConfigError
 
 LayerWord = Literal["embeddings", "all"]
 LayerEntry = Annotated[int, Field(strict=True, ge=-MAX_INT, le=MAX_INT)] | LayerWord
-LAYERS_ALLOWED = "a list of integers, ranges (0-5 or -4--1), 'all' and 'embeddings'"
+LAYERS_ALLOWED = "a list of integers (-1: the last), ranges (0-5 or -4--1), 'all' and 'embeddings'"
 # LAYERS as a caller may pass them: one entry, several, or several as text ("-1,-2", "0-5").
 Layers = int | str | Sequence[int | str]
 # The sum below the first block; layer 0 in tutorials that count 13 layers.
@@ -119,6 +119,6 @@ def _resolve(entry: int | str, num_layers: int) -> int:
     if not -num_layers <= entry < num_layers:
         raise ConfigError(
             f"layer {entry} is outside [{-num_layers}, {num_layers - 1}]: this checkpoint has "
-            f"{num_layers} layers"
+            f"{num_layers} layers, and '{EMBEDDINGS}' below them"
         )
     return entry % num_layers + 1

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from bert_features.config.other_names import hint_of
 from bert_features.errors import ConfigError
 
 # NumPy and TensorFlow count rows and tokens in int32.
@@ -244,7 +245,7 @@ class Settings(BaseModel):
             hint = did_you_mean(key, {name: repr(name) for name in names}, count=1)
             if len(names) > _MAX_NAMES:
                 names[_FEW:] = ["…; bert-features extract --help-all lists all"]
-            known = hint.strip() or f"allowed: {', '.join(names)}"
+            known = hint_of(key) or hint.strip() or f"allowed: {', '.join(names)}"
             return ConfigError(f"unknown setting {shown(key)}; {known}")
         received = values[key]
         received = list(received) if isinstance(received, tuple) else received

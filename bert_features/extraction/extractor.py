@@ -145,6 +145,8 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                 )
         return cls(config)
 
+    from_pretrained = from_checkpoint  # the name in transformers
+
     def with_outputs(self, names: Sequence[str], *, same_rows: bool = False) -> Self:
         """An extractor of some of the outputs alone, in the order of the settings.
 
@@ -291,17 +293,12 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
           InputError: `texts` contains something other than texts.
           MissingExtraError: SciPy, which sparse vectors need, is not installed.
         """
-        if unknown:
-            raise ConfigError(
-                f"encode has no {', '.join(unknown)}; it has show_progress, and from_checkpoint "
-                "has normalize, dim and dtype"
-            )
+        self.refuse(unknown)
         wanted = choose_output(self.outputs, output)
         prompt = self.preparation.prompts.find(prompt, prompt_name)
         single = isinstance(texts, str | InputExample)
-        given = [texts] if isinstance(texts, str | InputExample) else texts
         found = examples_of_texts(
-            given,
+            texts,
             self.config.input_settings(),
             text_field=text_field,
             text_b_field=text_b_field,
@@ -312,7 +309,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         )
         check_spans(spans, self.outputs)
         # A wrong one is found before anything is computed.
-        examples = list(found) if isinstance(given, Sized) else found
+        examples = list(found) if isinstance(texts, Sized) else found
         with progress_bar(examples, shown=show_progress) as progress:
             batches = self._batches_in_memory(examples, prompt, progress)
             if wanted.max_units:

@@ -3,13 +3,14 @@
 Dimensions: `N` and `M` vectors, `D` their width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.kinds import KINDS
+from bert_features.config.other_names import hint_of
 from bert_features.config.poolings import LOOKUP
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
@@ -35,6 +36,19 @@ class EncodesByPrompt:
 
     prompts: Any  # a container of their names
     encode: Callable[..., Any]
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if hint := hint_of(name):
+                raise AttributeError(f"{type(self).__name__} has no {name}; {hint}")
+            return object.__getattribute__(self, name)  # Python's own error
+
+    def refuse(self, unknown: Iterable[str]) -> None:
+        """Refuses keywords that a call does not have; raises ConfigError."""
+        for name in unknown:
+            hint = hint_of(name) or "settings go to from_checkpoint, or to the service"
+            raise ConfigError(f"this call of {type(self).__name__} has no {name}; {hint}")
 
     def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
         """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.

@@ -96,7 +96,7 @@ def _kind(arrow_type: Any) -> str:
 
 def _check(origin: Origin, row: int, fields: Fields, first: Any, second: Any) -> None:
     if first is None:
-        raise origin.error(f"{fields.first!r} is null", row)
+        raise origin.error(f"{fields.first!r} is null; fill it, or drop the row", row)
     for name, value in ((fields.first, first), (fields.second, second)):
         if fields.are_words and value is not None and None in value:
-            raise origin.error(f"{name!r} has a word that is null", row)
+            raise origin.error(f"{name!r} has a word that is null; drop it", row)

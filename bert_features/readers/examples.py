@@ -62,7 +62,8 @@ def examples_of_texts(
     """One example per text, taken as it is: neither stripped nor split into pairs.
 
     Args:
-      texts: texts; tuples of two, for pairs; lists of words; or examples, which keep their own ids.
+      texts: texts; tuples of two, for pairs; lists of words; or examples, which keep their own ids;
+        a single text or example is as a list of it.
         A pandas Series (whose index holds the ids), a polars Series, an Arrow or NumPy array. Or,
         if a field of texts or words is named, a table: a DataFrame of pandas or polars, a Table or
         RecordBatch of Arrow, a Hugging Face Dataset, a dict of columns.
@@ -79,8 +80,7 @@ def examples_of_texts(
         with wrong ids.
     """
     given = {name: field for name, field in fields.items() if field is not None}
-    if isinstance(texts, str):
-        raise InputError("texts is one string; pass a list of texts, such as [text]")
+    texts = [texts] if isinstance(texts, str | InputExample) else texts
     if frames.column_names(texts) is not None:
         given |= {} if with_ids else {"id_field": ""}
         if spans is not None:
@@ -123,7 +123,7 @@ def _examples_of_table(
 
 def _examples_of_list(texts: Texts, own_ids: Sequence[int | str] | None) -> Iterator[InputExample]:
     values = frames.column_values(texts)
-    if not isinstance(values, Iterable) or isinstance(values, Set):  # a set has no order
+    if not isinstance(values, Iterable) or isinstance(values, Set | bytes):  # a set has no order
         raise InputError(f"texts is {shown(texts)}; pass a list of texts")
     for position, text in enumerate(values):
         where = f"texts[{position}]"
@@ -147,7 +147,8 @@ def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
     if isinstance(text, tuple) and [type(part) for part in text] == [str, str]:
         return InputExample(unique_id, *text)
     raise InputError(
-        f"{where} is {shown(text)}; allowed: a str, a tuple of two for a pair, a list of words"
+        f"{where} is {shown(text)}; allowed: a str, a tuple of two for a pair, a list of words; "
+        "leave a missing text out, or pass ''"
     )
 
 

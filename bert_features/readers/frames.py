@@ -134,7 +134,7 @@ def _arrow_table(origin: _Table, table: Any, names: list[str]) -> Any:
         return pa.table(select(table, names) if select else table).select(names)
     except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as error:
         reason = "; ".join(map(str, error.args))
-        raise origin.error(f"cannot be read as a table: {reason}") from error
+        raise origin.error(f"cannot be read as a table: {reason}; fill what is missing") from error
 
 
 def _select_keys(table: Mapping[str, Any], names: list[str]) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _example(ids: Ids, number: int, record: dict[str, Any], fields: Fields) -> I
 def _text(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
-    raise FieldError(f"{name!r} is {reprlib.repr(value)}; expected a string")
+    raise FieldError(f"{name!r} is {reprlib.repr(value)}; expected a string, '' for a missing one")
 
 
 def _words(name: str, value: Any) -> Any:

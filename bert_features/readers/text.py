@@ -3,7 +3,6 @@
 Text is `text a ||| text b`, as the official script reads it. Words are separated by white space.
 """
 
-import functools
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from bert_features.readers.source import Source
 logger = logging.getLogger("bert_features")
 
 _SEPARATOR = "|||"
+_noticed = False  # in a text that is computed as it is
 # Greedy, as in google-research/bert's extract_features.py: the last separator splits.
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
@@ -49,19 +49,15 @@ def count_rows(source: Source) -> int | None:
 
 
 def notice_separator(texts: Iterable[str]) -> None:
-    """Logs a warning if a text or word, which is computed as it is, has the separator of pairs."""
-    if any(_SEPARATOR in t and (t == _SEPARATOR or f" {_SEPARATOR} " in t) for t in texts):
-        _warn_of_separator()
-
-
-@functools.cache  # once in a process
-def _warn_of_separator() -> None:
-    logger.warning(
-        "a text has ' %s ' and is computed as one text: only lines of a text file are pairs in "
-        "this notation; pass a pair as a tuple of two texts in Python, in `pairs` over HTTP, in "
-        "two columns of a table",
-        _SEPARATOR,
-    )
+    """Logs once in a process that a text or word has the separator of pairs, and is no pair."""
+    global _noticed
+    if not _noticed and any("|||" in t and (" ||| " in t or t == "|||") for t in texts):
+        _noticed = True
+        logger.warning(
+            "a text has ' ||| ' and is computed as one text: only lines of a text file are pairs "
+            "in this notation; pass a pair as a tuple of two texts in Python, in `pairs` over "
+            "HTTP, in two columns of a table"
+        )
 
 
 def _split_text(line: str) -> tuple[str, str | None]:

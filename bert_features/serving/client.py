@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,7 +74,9 @@ class Client(EncodesByPrompt):
         timeout: float = 90.0,
         retries: int = 5,
         expect: Any = None,
+        **unknown: Any,
     ) -> None:
+        self.refuse(unknown)
         expected: Any = read_features(expect) if isinstance(expect, str | Path) else expect
         expected = getattr(expected, "passport", expected)
         if not isinstance(expected, Passport | None):
@@ -104,6 +105,7 @@ class Client(EncodesByPrompt):
         ragged: bool = False,
         spans: Sequence[Any] | None = None,
         prompt_name: str | None = None,
+        **unknown: Any,
     ) -> Any:
         """The vectors of texts as NumPy arrays; a warning is logged if the service cuts any.
 
@@ -118,6 +120,7 @@ class Client(EncodesByPrompt):
             `--spans`.
           prompt_name: the name of a prompt of the checkpoint, see `info()["prompts"]`; by default
             its default prompt, if it has one. `encode_query` and `encode_document` choose one.
+          **unknown: is refused, with what to use instead.
 
         Returns:
           By the level of the output, in the order of the texts and in the dtype of the output:
@@ -132,12 +135,12 @@ class Client(EncodesByPrompt):
           InputError: `texts` contains something other than texts, or a span is outside of its text.
           ServiceError: the service refuses the texts, does not answer in time, or is gone.
         """
+        self.refuse(unknown)
         single = isinstance(texts, str)
         wanted, names = self._choose(outputs)
-        given = [texts] if isinstance(texts, str) else list(texts)
         call = _Call(self._connection, self._info, wanted, names, show_tokens, prompt_name)
         own = [spans] if single and spans is not None else spans
-        batches = self._compute(given, call, is_tokenized, own)
+        batches = self._compute(texts, call, is_tokenized, own)
         arrays = {
             feature.name: collect(batches, feature, single=single, ragged=ragged)
             for feature in wanted
@@ -151,7 +154,7 @@ class Client(EncodesByPrompt):
 
     def features(
         self,
-        texts: Texts,
+        texts: str | Texts,
         outputs: str | Sequence[str] | None = None,
         *,
         is_tokenized: bool = False,
@@ -165,11 +168,8 @@ class Client(EncodesByPrompt):
           `unique_id` is its number, from 0.
         """
         wanted, names = self._choose(outputs)
-        if isinstance(texts, str):
-            raise ConfigError("texts is one string; pass a list of texts, such as [text]")
-        given = list(texts)
         call = _Call(self._connection, self._info, wanted, names, True, prompt_name)
-        batches = self._compute(given, call, is_tokenized, spans)
+        batches = self._compute(texts, call, is_tokenized, spans)
         return [record for batch in batches for record in batch.records(wanted)]
 
     @property
@@ -233,7 +233,7 @@ class Client(EncodesByPrompt):
         if outputs is None:
             names: tuple[str, ...] = (self._info.outputs[0].name,)
         else:
-            names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+            names = (outputs,) if isinstance(outputs, str | bool) else tuple(outputs)
         for number, name in enumerate(names):
             if name not in by_name or name in names[:number]:
                 raise ConfigError(f"output is {name!r}; allowed: each of {', '.join(by_name)} once")
@@ -255,8 +255,9 @@ class Client(EncodesByPrompt):
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
         check_spans(spans, call.wanted)
+        texts = [texts] if isinstance(texts, str) else list(texts)
         kind = kind_of(texts, is_tokenized=is_tokenized)
-        notice_separator(texts if kind == "texts" else chain.from_iterable(texts))
+        notice_separator([text for text in texts if isinstance(text, str)])
         parts = cut(texts, kind, call.wanted, call.info, spans=spans)
         batches = [batch for batches in call.answers(parts) for batch in batches]
         if lost := sum(int(batch.counts[_LOST].sum()) for batch in batches):

@@ -276,7 +276,7 @@ class Connection:
 def _parse(url: str) -> Url:
     try:
         parsed = parse_url(url)
-    except LocationParseError:
+    except (LocationParseError, TypeError):  # or it is no text
         parsed = Url()
     if parsed.auth:
         raise ConfigError("the URL holds a name or a password; pass the token as token=")

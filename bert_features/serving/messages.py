@@ -26,14 +26,14 @@ _WordLists = Annotated[list[_Words], Field(fail_fast=True)]
 
 # What a field of a request may be, in words for who sent something else.
 ALLOWED = {
-    "texts": "a list of one or more strings",
+    "texts": "a list of one or more strings, '' for a missing one",
     "pairs": "a list of one or more lists of two strings",
     "words": "a list of one or more lists of strings",
     "spans": "a list with a list of spans for each text",
     "outputs": "a list of one or more names, see GET /v1/info",
     "prompt_name": "a name, see GET /v1/info",
     "tokens": "true or false",
-    "input": "a string, or a list of one or more strings",
+    "input": "a string, or a list of one or more strings, '' for a missing one",
     "model": "a name, see GET /v1/models",
     "encoding_format": "float or base64",
     "dimensions": "a whole number of 1 or more",

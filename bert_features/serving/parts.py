@@ -70,14 +70,16 @@ def kind_of(texts: Sequence[Any], *, is_tokenized: bool) -> str:
     """
     kind = "words" if is_tokenized else "pairs" if texts and type(texts[0]) is tuple else "texts"
     for number, text in enumerate(texts):
-        if _FITS[kind](text):
+        fits, allowed = _KINDS[kind]
+        if fits(text):
             continue
-        if kind == "texts" and _FITS["words"](text):
+        if kind == "texts" and _KINDS["words"][0](text):
             raise ConfigError(
                 f"texts[{number}] is a list of words; pass is_tokenized=True if all texts are"
             )
         raise InputError(
-            f"texts[{number}] is {text!r:.100}; allowed: {_ALLOWED[kind]}, as the other texts"
+            f"texts[{number}] is {text!r:.100}; allowed: {allowed}, as the other texts; "
+            "leave a missing text out, or pass ''"
         )
     return kind
 
@@ -86,15 +88,10 @@ def _holds_text(values: Any, *kinds: type) -> bool:
     return type(values) in kinds and all(isinstance(value, str) for value in values)
 
 
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "texts": lambda text: isinstance(text, str),
-    "pairs": lambda text: _holds_text(text, tuple) and len(text) == 2,
-    "words": lambda text: _holds_text(text, list, tuple),
-}
-_ALLOWED = {
-    "texts": "a string",
-    "pairs": "a tuple of two strings",
-    "words": "a list of words (is_tokenized is True)",
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "texts": (lambda t: isinstance(t, str), "a string"),
+    "pairs": (lambda t: _holds_text(t, tuple) and len(t) == 2, "a tuple of two strings"),
+    "words": (lambda t: _holds_text(t, list, tuple), "a list of words (is_tokenized is True)"),
 }
 
 

@@ -67,7 +67,11 @@ ERRORS = [
     ("plan in.txt --layers=-1 --device tpu", 2, "no TPU: this machine has none; pass --device"),
     ("plan absent.txt", 1, "cannot read absent.txt: No such file"),
     ("plan in.csv", 1, "in.csv: no column 'text'"),
-    ("plan in.txt --layers=-7", 2, "layer -7 is outside [-3, 2]"),
+    (
+        "plan in.txt --layers=13",
+        2,
+        "layer 13 is outside [-3, 2]: this checkpoint has 3 layers, and 'embeddings' below them",
+    ),
     ("tokenize absent.txt --checkpoint toys", 1, "cannot read absent.txt: No such file"),
     ("tokenize in.txt --checkpoint toys", 1, "did you mean 'toy'? "),
     ("tokenize in.txt --vocab absent", 1, "/absent: No such file"),

@@ -132,3 +132,11 @@ def test_an_argument_that_is_given_as_an_option_is_named():
     assert "No such option: --checkpoint; CHECKPOINT is an argument: pass its value" in message
     assert "--report" not in message
     assert "is an argument" not in run("verify", "--reprt", "x").stderr
+
+
+def test_an_option_of_another_library_names_the_one_here():
+    message = run("extract", "in.txt", "-o", "o.npz", "--output-hidden-states").stderr
+    assert (
+        "No such option: --output-hidden-states; did you mean --layers embeddings,all?" in message
+    )
+    assert "--hidden-act" not in message

@@ -60,6 +60,13 @@ def test_a_table_of_texts(features):
     assert len(second.splitlines()) == 4
 
 
+def test_a_table_without_texts_says_how_to_see_them(features):
+    result = run("neighbors", features, "--feature", "text", "--query-id", "a1", "--top", 1)
+    _, head, row = result.stdout.splitlines()
+    assert head == "rank  similarity  id        (--texts INPUT shows the texts)"
+    assert len(row.split()) == 3
+
+
 OTHERS = {
     "another text": [*ROWS[:2], ("c3", "the a c")],
     "another order": [ROWS[1], ROWS[0], ROWS[2]],

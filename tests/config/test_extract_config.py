@@ -37,6 +37,10 @@ def test_frozen():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "layers = 'last'",
+            r"layers is 'last'; allowed: a list of integers \(-1: the last\), ranges",
+        ),
         ("batch_sise = 8", r"unknown setting 'batch_sise'; did you mean 'batch_size'\?$"),
         ("x = [", "is not TOML"),
         ("outputs = [5]", r"outputs\[0\]: 5 is not a table of settings"),

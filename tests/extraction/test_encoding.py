@@ -14,8 +14,8 @@ import tensorflow as tf
 from bert_features import BertFeatures, FeatureExtractor, FullTokenizer, Padded, Ragged
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.extraction.encoding import collect
+from bert_features.readers import text as text_reader
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.text import _warn_of_separator
 from bert_features.runtime import loop
 
 SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_lower_case": True}
@@ -49,8 +49,8 @@ def test_a_sequence_output_is_one_array(extractor, records):
     np.testing.assert_array_equal(extractor.encode(iter(TEXTS), "sequence"), wanted)
 
 
-def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(extractor, caplog):
-    _warn_of_separator.cache_clear()
+def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(extractor, caplog, monkeypatch):
+    monkeypatch.setattr(text_reader, "_noticed", False)
     for texts in (["a ||| b"], [("a", "b")], {"text": ["a ||| b"]}, [["a", "|||", "b"]]):
         field = {"text_field": "text"} if isinstance(texts, dict) else {}
         (record,) = extractor(texts, **field)
@@ -188,12 +188,39 @@ def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
             ConfigError,
             "outputs of level 'word' take no prompt",
         ),
-        ({"output": "token", "show_progress_bar": True}, ConfigError, "; it has show_progress, "),
+        (
+            {"output": "token", "show_progress_bar": True},
+            ConfigError,
+            r"FeatureExtractor has no show_progress_bar; did you mean show_progress\?",
+        ),
+        (
+            {"output": "token", "batch_size": 2},
+            ConfigError,
+            "batch_size; settings go to from_check",
+        ),
     ],
 )
 def test_what_is_refused(extractor, arguments, error, message):
     with pytest.raises(error, match=message):
         extractor.encode(**{"texts": ["a"], **arguments})
+
+
+def test_a_single_text_is_taken_by_a_call_too(extractor, records):
+    (record,) = extractor(TEXTS[1])
+    np.testing.assert_allclose(record.features["word"], records[1].features["word"], atol=1e-6)
+    assert extractor.encode(TEXTS[1], "word").shape == record.features["word"].shape
+
+
+def test_names_of_other_libraries(extractor):
+    with pytest.raises(
+        AttributeError, match=r"FeatureExtractor has no encode_async; did you mean T"
+    ):
+        extractor.encode_async  # noqa: B018
+    with pytest.raises(
+        AttributeError, match="'FeatureExtractor' object has no attribute 'encodes'"
+    ):
+        extractor.encodes  # noqa: B018
+    assert FeatureExtractor.from_pretrained == FeatureExtractor.from_checkpoint
 
 
 def test_strings_of_tensorflow(extractor):

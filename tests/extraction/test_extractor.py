@@ -138,11 +138,6 @@ def test_truncation_in_python_is_warned_of(extractor, caplog):
     assert "1 of 2 texts did not fit max_seq_length 20 and lost 12 tokens" in warning.getMessage()
 
 
-def test_a_single_string_is_no_list_of_texts(extractor):
-    with pytest.raises(InputError, match="pass a list of texts"):
-        extractor("text")
-
-
 def test_a_table_is_read_by_its_columns(toy, extractor):
     """Its columns' names were once taken for the texts."""
     frame = pd.DataFrame({"body": ["the a", "b"], "key": ["x", "y"]})

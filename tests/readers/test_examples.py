@@ -3,6 +3,7 @@
 import os
 import threading
 
+import pandas as pd
 import pytest
 
 from bert_features.errors import InputError
@@ -54,7 +55,12 @@ def test_a_pipe_is_not_used_up_by_counting(tmp_path):
 
 def test_texts_are_taken_as_they_are():
     assert list(examples_of_texts([" a ||| b "])) == [InputExample(0, " a ||| b ")]
-    with pytest.raises(InputError, match="one string; pass a list"):
-        list(examples_of_texts("text"))
-    with pytest.raises(InputError, match=r"texts\[1\] is None"):
-        list(examples_of_texts(["a", None]))
+    assert list(examples_of_texts("text")) == [InputExample(0, "text")]
+    assert list(examples_of_texts(InputExample("x", "text"))) == [InputExample("x", "text")]
+    with pytest.raises(InputError, match="texts is b'text'; pass a list of texts"):
+        list(examples_of_texts(b"text"))
+    for missing in (None, float("nan"), pd.NA):
+        with pytest.raises(
+            InputError, match=r"texts\[1\] is .*; leave a missing text out, or pass"
+        ):
+            list(examples_of_texts(["a", missing]))

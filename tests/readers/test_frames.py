@@ -108,7 +108,7 @@ def test_pairs_and_words(make):
 @tables
 def test_missing_values_and_wrong_columns(make):
     columns = {"text": ["one", None, "three"], "n": [1, 2, 3]}
-    with pytest.raises(InputError, match=r"row 1 \(counted from 0\): 'text' is null"):
+    with pytest.raises(InputError, match=r"row 1 \(counted from 0\): 'text' is null; fill"):
         list(examples_of_texts(make(columns), text_field="text"))
     with pytest.raises(InputError, match=r"no column 'body'; the columns are text, n"):
         list(examples_of_texts(make(columns), text_field="body"))

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from bert_features.config.input_format import InputFormat
-from bert_features.readers.text import _warn_of_separator, notice_separator
+from bert_features.readers import text as text_reader
 from tests.readers.inputs import count_examples, of_words, read, write
 
 
@@ -36,12 +36,12 @@ def test_words_and_text_split_pairs_alike(tmp_path):
         (["a", "a ||| b"], True),
         ([" ||| b"], True),
         (["a", "|||", "b"], True),  # of words
-        (["a|||b", "a ||| ", "||| b", "a | b", ""], False),  # no pair in a file either
+        (["a|||b", "a |||", "||| b", "a | b", ""], False),  # no pair in a file either
     ],
 )
-def test_the_separator_in_a_text_is_noticed_once(texts, is_noticed, caplog):
-    _warn_of_separator.cache_clear()
+def test_the_separator_in_a_text_is_noticed_once(texts, is_noticed, caplog, monkeypatch):
+    monkeypatch.setattr(text_reader, "_noticed", False)
     for _ in range(2):
-        notice_separator(texts)
+        text_reader.notice_separator(texts)
     assert len(caplog.messages) == is_noticed
     assert all("as a tuple of two texts in Python" in message for message in caplog.messages)

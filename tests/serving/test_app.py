@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import bert_features
-from bert_features.readers.text import _warn_of_separator
+from bert_features.readers import text as text_reader
 from bert_features.serving import engine as engine_module
 from bert_features.serving import service as service_module
 from bert_features.serving.app import _explain
@@ -43,8 +43,10 @@ def error_of(answer, status, kind):
 
 
 class TestFeatures:
-    def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(self, client, caplog):
-        _warn_of_separator.cache_clear()
+    def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(
+        self, client, caplog, monkeypatch
+    ):
+        monkeypatch.setattr(text_reader, "_noticed", False)
         for texts in (["a b"], ["a ||| b"], ["a ||| b"]):
             (result,) = post(client, texts=texts, outputs=["mean"]).json()["results"]
         assert result["type_ids"] == [0] * 7  # [CLS] a | | | b [SEP]

@@ -1,5 +1,6 @@
 """The client against a stand-in: what it returns, and what it does when things go wrong."""
 
+import math
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from bert_features import Client
 from bert_features.errors import ConfigError, InputError, ServiceError
-from bert_features.readers.text import _warn_of_separator
+from bert_features.readers import text as text_reader
 from bert_features.serving import client as client_module
 from bert_features.serving import connection
 from tests.serving.stand_in import ARROW, LIMITS, StandIn, answer, make_info, vector_of
@@ -57,12 +58,12 @@ def test_each_text_has_its_vector(service, client):
 
 @pytest.mark.parametrize(
     ("texts", "is_tokenized", "count"),
-    [(["a ||| b"], False, 1), ([["a", "|||", "b"]], True, 1), ([("a", "b")], False, 0)],
+    [(["a ||| b"], False, 1), ([["a", "b"]], True, 0), ([("a", "b")], False, 0)],
 )
 def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(
-    service, client, texts, is_tokenized, count, caplog
+    service, client, texts, is_tokenized, count, caplog, monkeypatch
 ):
-    _warn_of_separator.cache_clear()
+    monkeypatch.setattr(text_reader, "_noticed", False)
     for _ in range(2):
         client.encode(texts, is_tokenized=is_tokenized)
     assert len(caplog.messages) == count
@@ -175,6 +176,14 @@ def test_errors_name_texts_as_the_caller_counts_them(service):
             "output is 'x'; allowed: each of embedding, other",
         ),
         (["a"], {"outputs": []}, ConfigError, "outputs is empty; allowed: embedding, other"),
+        (["a"], {"outputs": False}, ConfigError, "output is False; allowed: each of embedding"),
+        (
+            ["a"],
+            {"blocking": False},
+            ConfigError,
+            r"no blocking; did you mean ThreadPoolExecutor\(\)",
+        ),
+        (["a", math.nan], {}, InputError, r"texts\[1\] is nan; .*; leave a missing text out, or"),
         (["a"], {"outputs": ["other"] * 2}, ConfigError, "output is 'other'; .* once"),
     ],
 )
@@ -182,6 +191,12 @@ def test_wrong_texts_and_outputs(service, client, texts, arguments, error, messa
     with pytest.raises(error, match=message):
         client.encode(texts, **arguments)
     assert service.bodies == []
+
+
+@pytest.mark.parametrize("name", ["encode_async", "fetch", "server_status"])
+def test_other_calls_of_bert_as_service_say_what_to_use(client, name):
+    with pytest.raises(AttributeError, match=f"Client has no {name}; did you mean "):
+        getattr(client, name)
 
 
 def test_a_wrong_address_is_an_error_at_once():
@@ -206,6 +221,11 @@ def test_a_wrong_address_is_an_error_at_once():
         ({"url": "http://user:secret@host"}, "the URL holds a name or a password; pass the token"),
         ({"timeout": 0}, "timeout is 0; allowed: seconds above 0"),
         ({"retries": -1}, "retries is -1; allowed: 0 or more"),
+        ({"url": 5555}, "the URL is 5555; allowed: an address such as http"),
+        (
+            {"ip": "host", "port": 5555},
+            r"Client has no ip; did you mean Client\('http://HOST:8000'\)",
+        ),
         ({"token": "a b\r\nc: d"}, "allowed: 8 to 512 printable ASCII characters"),
     ],
 )

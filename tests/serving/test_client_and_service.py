@@ -76,6 +76,11 @@ def test_records_are_those_of_the_extractor(client, extractor, outputs):
             np.testing.assert_array_equal(record.word_spans.starts, expected.word_spans.starts)
 
 
+def test_a_single_text_is_taken_by_both_calls(client):
+    (record,) = client.features("it is", "mean")
+    assert_close(client.encode("it is", "mean"), record.features["mean"])
+
+
 @pytest.mark.slow
 def test_attention(extractor_of, service_of, client_of):
     outputs = [
@@ -162,6 +167,24 @@ def test_the_code_of_the_page_runs(url):
     assert found["vectors"].shape == (2, 8)
     assert found["tokens"] == [["[CLS]", "is", "it", "[SEP]"], ["[CLS]", "no", "[SEP]"]]
     assert found["layers"]["all_layers_2"].values.shape == (1, 4, 8)
+
+
+def test_each_call_beside_one_of_bert_as_service_runs(client, url):
+    section = PAGE.read_text().partition("### From BertClient")[2]
+    cells = re.findall(r"^\| `.*(?<!\\) \| (.*) \|$", section, re.MULTILINE)
+    codes = [found[1] for cell in cells if (found := re.match(r"`([^`]+)`", cell))]
+    texts = ["a b", "it is"]
+    given = {"client": client, "texts": texts, "batches": [texts, texts], "Client": Client}
+    with ThreadPoolExecutor() as pool:
+        given["ThreadPoolExecutor"] = lambda: pool
+        made, vectors, pair, batches, future, info, _ = (
+            eval(code.replace("http://127.0.0.1:8000", url), given) for code in codes
+        )
+        made.close()
+        assert np.shape(vectors) == future.result().shape == (2, 8)
+        assert pair.shape == (1, 8)
+        assert [array.shape for array in batches] == [(2, 8), (2, 8)]
+    assert info["model"] == "uncased_toy"
 
 
 @pytest.mark.slow
