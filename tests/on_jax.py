@@ -27,7 +27,7 @@ from bert_features.verify import other_runtime
 from tests import families
 from tests.cli.command_line import run
 from tests.encoder import gradients
-from tests.layers import saving
+from tests.layers import saving, training
 from tests.toy import TOY, random_batch, random_weights
 from tests.verify.reports import leave_checks, outcomes, verify_toy
 
@@ -205,6 +205,10 @@ def main():
     for name, job in wanted["jobs"].items():
         np.savez(folder / f"{name}.npz", **features(job))
     np.savez(folder / "gradients.npz", *gradients.gradients())
+    facts["recomputed"] = [
+        [loss, kernel.tolist()]
+        for loss, kernel in map(training.recomputed, [["layer_0"], ["mine"], []])
+    ]
     arrays, of_step = step()
     np.savez(folder / "step.npz", **arrays)
     (folder / "facts.json").write_text(json.dumps(facts | of_step))

@@ -125,7 +125,7 @@ class Block(Part):
         self.norm_first = config.norm_first
         self.attention_norm = None
         if number > 0 or not config.norm_first:
-            self.attention_norm = LayerNorm(config, size, name="attention_norm", **part)
+            self.attention_norm = LayerNorm(config, size, name="attention_layer_norm", **part)
         self.halves = ("gate", "up") if config.gated and not config.joins_matrices else ("dense",)
         part["has_bias"] = config.biases == "all"
         self.up = None
@@ -140,7 +140,7 @@ class Block(Part):
         part["has_bias"] = config.has_dense_biases
         self.output_dense = dense[1](inner, size, name="output_dense", **part)
         del part["has_bias"]
-        self.output_norm = LayerNorm(config, size, name="output_norm", **part)
+        self.output_norm = LayerNorm(config, size, name="output_layer_norm", **part)
         rate = config.hidden_dropout_prob if use_dropout else 0.0
         self.dropout = make_dropout(rate, self.dtype_policy)
 

@@ -8,6 +8,7 @@ Shape legend: `B` batch, `S` sequence, `E` width of the embeddings, `H` hidden_s
 """
 
 import functools
+import logging
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,6 @@ from bert_features.encoder.packed_texts import tokens_of_texts
 from bert_features.encoder.parts import (
     DENSE,
     Dense,
-    Layer,
     LayerNorm,
     Part,
     Table,
@@ -38,8 +38,11 @@ from bert_features.encoder.parts import (
 )
 from bert_features.encoder.relative import RelativeBias
 from bert_features.encoder.rotary import Rotation
+from bert_features.encoder.trained import Trainable, TrainedLayer
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError
+
+logger = logging.getLogger("bert_features")
 
 
 class Embeddings(Part):
@@ -56,7 +59,8 @@ class Embeddings(Part):
             self.positions = self.kernel("position_embeddings", positions, size)
         self.types = self.kernel("token_type_embeddings", types, size) if types else None
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        self.norm = LayerNorm(config, size, name="LayerNorm", **part)
+        with keras.name_scope(self.name):
+            self.norm = LayerNorm(config, size, name="layer_norm", **part)
 
     def call(
         self, word_ids: Tensor, type_ids: Tensor, position_ids: Tensor | None = None
@@ -96,7 +100,7 @@ class Embeddings(Part):
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
-class BertEncoder(Layer):
+class BertEncoder(TrainedLayer):
     """The encoder of a BERT checkpoint, with the output of every block.
 
     Args:
@@ -110,14 +114,16 @@ class BertEncoder(Layer):
         product instead of three; as well those of a gate's halves.
       dense: the classes of the dense layers, see `parts.DENSE`.
       initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
+      trainable: which weights are trained: all, none, those of a number of top blocks and of what
+        is above them, or those whose names are or begin with these, such as `layer_0/attention`.
       dtype: a Keras dtype policy: `float32`, `mixed_bfloat16` (float32 weights, bfloat16
         arithmetic, layer norm and softmax in float32) or `bfloat16`.
-      name: the layer's name.
+      name: the layer's name; by default `bert_encoder`, then `bert_encoder_1` and so on.
       **kwargs: further arguments of a Keras layer.
 
     Raises:
       ConfigError: `num_blocks` is not one of 0 … num_hidden_layers, or leaves the pooler without
-        its input, or the architecture has no pooler.
+        its input, or the architecture has no pooler; or `trainable` names no weight.
     """
 
     unseen = False  # see `Texts`; in ModernBERT, whose layers have no biases
@@ -133,41 +139,58 @@ class BertEncoder(Layer):
         fuse_qkv: bool = True,
         dense: tuple[type[Dense], type[Dense]] = DENSE,
         initializer: str | keras.initializers.Initializer | None = None,
+        trainable: Trainable = True,
         dtype: Any = None,
-        name: str = "bert",
+        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=dtype, name=name, **kwargs)
         self.num_blocks = _checked_num_blocks(config, num_blocks, with_pooler=with_pooler)
         self.config = config
         self.use_dropout = use_dropout
+        self._has_warned = False
         part = {
             "initializer": keras.initializers.get(initializer)
             or keras.initializers.TruncatedNormal(stddev=config.initializer_range),
             "dtype": self.dtype_policy,
         }
-        self.embeddings = Embeddings(
-            config, use_one_hot=use_one_hot_embeddings, name="embeddings", **part
-        )
-        rate = config.hidden_dropout_prob if use_dropout else 0.0
+        with keras.name_scope(self.name):
+            self._make_parts(part, fuse_qkv, dense, use_one_hot_embeddings, with_pooler)
+        self.trainable = trainable
+        self.built = True
+
+    def _make_parts(
+        self,
+        part: dict[str, Any],
+        fuse_qkv: bool,
+        dense: tuple[type[Dense], type[Dense]],
+        use_one_hot: bool,
+        with_pooler: bool,
+    ) -> None:
+        config, size, width = self.config, self.config.hidden_size, self.config.embedding_width
+        self.embeddings = Embeddings(config, use_one_hot=use_one_hot, name="embeddings", **part)
         self.relative = None
         if config.relative_attention_num_buckets is not None:
             self.relative = RelativeBias(config, name="relative_bias", **part)
+        rate = config.hidden_dropout_prob if self.use_dropout else 0.0
         self.embeddings_dropout = make_dropout(rate, self.dtype_policy)
-        numbers = sorted({config.block_of(layer) for layer in range(self.num_blocks)})
-        shared = {"use_dropout": use_dropout, "fuse_qkv": fuse_qkv, "dense": dense, **part}
-        self.blocks = self.tracked(
-            [Block.named(config, i, name=f"layer_{i}", **shared) for i in numbers]
-        )
-        size, width = config.hidden_size, config.embedding_width
         self.projection = None
         if config.projects_embeddings:
             self.projection = Dense(width, size, name="embeddings_project", **part)
+        numbers = sorted({config.block_of(layer) for layer in range(self.num_blocks)})
+        part_of_block = {"use_dropout": self.use_dropout, "fuse_qkv": fuse_qkv, "dense": dense}
+        self.blocks = self.tracked(
+            [Block.named(config, i, name=f"layer_{i}", **part_of_block, **part) for i in numbers]
+        )
         self.final_norm = None
         if config.norm_first and self.num_blocks == config.num_hidden_layers:
-            self.final_norm = LayerNorm(config, size, name="final_norm", **part)
+            self.final_norm = LayerNorm(config, size, name="final_layer_norm", **part)
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
-        self.built = True
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """The weights by the part of their paths behind the encoder's, from the inputs up."""
+        path = self.embeddings.words.path.removesuffix("embeddings/word_embeddings")
+        return {weight.path.removeprefix(path): weight for weight in self.weights}
 
     def call(
         self, inputs: Mapping[str, Tensor], training: bool = False, attention_of: Sequence[int] = ()
@@ -178,7 +201,7 @@ class BertEncoder(Layer):
           inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, int32 [B, S]
             each; S at most max_position_embeddings. Packed rows also have `text_numbers` and
             `position_ids`, see `config.packing`; then S may be larger.
-          training: whether dropout applies (only with `use_dropout`).
+          training: whether dropout applies (only with `use_dropout`) in the parts that are trained.
           attention_of: numbers of layers from 1 whose attention is wanted.
 
         Returns:
@@ -188,12 +211,15 @@ class BertEncoder(Layer):
           [B, H], or [B, MAX_PACKED_TEXTS, H] of packed rows. `attention` is a list of [B, A, S, S],
           of the layers of `attention_of`. All have the compute dtype.
         """
+        if training and self.trainable:
+            self._warn_of_16_bits()
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         text_numbers, positions = inputs.get(TEXT_NUMBERS), inputs.get(POSITION_IDS)
         shape = ops.shape(word_ids)
         embedded = self.embeddings(word_ids, inputs["input_type_ids"], positions)
         if self.embeddings_dropout is not None:
-            embedded = self.embeddings_dropout(embedded, training=training)
+            drops = training and self.embeddings.trainable
+            embedded = self.embeddings_dropout(embedded, training=drops)
         size = self.config.hidden_size
         if self.projection is not None:
             narrow = ops.reshape(embedded, (-1, self.config.embedding_width))
@@ -213,7 +239,7 @@ class BertEncoder(Layer):
                 x,
                 texts=texts,
                 rotation=rotations[block.theta],
-                training=training,
+                training=training and block.trainable,
                 shown=layer + 1 in attention_of,
             )
             if layer == self.num_blocks - 1 and self.final_norm is not None:
@@ -229,6 +255,16 @@ class BertEncoder(Layer):
                 pooled = ops.reshape(pooled, ops.shape(first))
             result = replace(result, pooled_output=pooled)
         return result.as_dict()
+
+    def _warn_of_16_bits(self) -> None:
+        dtype = self.variable_dtype
+        if dtype in ("bfloat16", "float16") and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "%s trains weights in %s, which rounds most steps to nothing or overflows; pass "
+                "dtype='mixed_%s'",
+                *(self.name, dtype, dtype),
+            )
 
     def _rotations(
         self, length: int | Tensor, positions: Tensor | None

@@ -13,14 +13,73 @@ from keras import ops
 from bert_features.config.bert_config import BertConfig, HiddenAct
 from bert_features.encoder import kernels
 from bert_features.encoder.types import Tensor
-from bert_features.errors import CheckpointError
+from bert_features.errors import CheckpointError, ConfigError
 
 # Each variable with the canonical names of the weights joined along its last axis.
 Table: TypeAlias = list[tuple[keras.Variable, list[str]]]
 
 
 class Layer(keras.layers.Layer):
-    """What the layers of this package have in common."""
+    """What the layers of this package have in common.
+
+    A layer is trained where a weight of it is. Keras asks for the layer's own setting instead:
+    the one block that is trained of a frozen layer would not be among its trainable weights.
+    """
+
+    @property
+    def trainable(self) -> bool:
+        """Whether any of its weights is trained."""
+        return any(weight.trainable for weight in self.weights)
+
+    @trainable.setter
+    def trainable(self, value: Any) -> None:
+        self._train(value)
+
+    def _train(self, value: Any) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+
+    @property
+    def dtype_policy(self) -> Any:
+        """The dtypes of weights and arithmetic, fixed when the layer is made."""
+        return self._dtype_policy
+
+    @dtype_policy.setter
+    def dtype_policy(self, value: Any) -> None:
+        if (policy := keras.dtype_policies.get(value)) != self._dtype_policy:
+            raise ConfigError(
+                f"dtype_policy is {self._dtype_policy.name} since {self.name} was made; pass "
+                f"dtype='{policy.name}' when you make the layer"
+            )
+
+    def rematerialized_call(self, layer_call: Any, *args: Any, **kwargs: Any) -> Any:
+        """As Keras', where a RematScope names the layer; keywords need not be arrays.
+
+        The state of dropout is an argument: computed again, a layer drops the same values.
+        """
+        variables = self.variables
+        found: list[Any] = []
+        seeds = [each for each in variables if each.dtype == "uint32"]
+
+        def pure(values: list[Tensor], *args: Any) -> list[Tensor]:
+            with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+                found[:] = [layer_call(*args, **kwargs)]
+            flat = keras.tree.flatten(found)
+            return [each for each in flat if each is not None] + [
+                scope.get_current_value(seed) for seed in seeds
+            ]
+
+        again = super().rematerialized_call(pure, [], *args)
+        if again is pure or self._remat_mode.mode == "activations":
+            return layer_call
+
+        def call(*args: Any, **_: Any) -> Any:
+            values = again([ops.convert_to_tensor(each) for each in variables], *args)
+            for seed in reversed(seeds):
+                seed.assign(values.pop())
+            rest = [None if each is None else values.pop(0) for each in keras.tree.flatten(found)]
+            return keras.tree.pack_sequence_as(found, rest)[0]
+
+        return call
 
     def tracked(self, layers: list[Any]) -> list[Any]:
         """Makes layers attributes too: Keras hides a list of layers from `tf.train.Checkpoint`."""

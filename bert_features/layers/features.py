@@ -38,9 +38,9 @@ from bert_features.config.outputs import (
 )
 from bert_features.config.poolings import AutoPooling
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.parts import Layer
 from bert_features.encoder.pooling import compute_outputs
 from bert_features.encoder.step import MODEL_INPUTS, input_names
+from bert_features.encoder.trained import Trainable, TrainedLayer
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError, check_process
 from bert_features.layers.placeholders import is_only_built, refuse_legacy
@@ -53,7 +53,7 @@ _SINGLE_OUTPUT = {*OUTPUT_SETTINGS} - {"dtype"}
 
 
 @keras.saving.register_keras_serializable(package="bert_features")
-class BertFeatures(Layer):
+class BertFeatures(TrainedLayer):
     """BERT features as a layer: ids in, named outputs out.
 
     Args:
@@ -62,12 +62,13 @@ class BertFeatures(Layer):
         last four layers by itself, as `layer_output_0`, ….
       special_ids: the ids of [CLS] and [SEP], for outputs with `special_tokens` false.
       auto: what pooling `auto` means; by default the mean.
-      use_dropout: apply the config's dropout rates in training, unless the layer is frozen.
+      use_dropout: apply the config's dropout rates in training, in the blocks that are trained.
       initializer: for kernels and embeddings; by default the truncated normal of the BERT paper.
-      trainable: whether the weights are trained; frozen by default.
+      trainable: which weights are trained, see `BertEncoder`; none by default. The layer's config
+        has what is trained when it is saved, also where single blocks were frozen later.
       dtype: a Keras dtype policy, such as `mixed_bfloat16`. It does not change the dtype of the
         outputs, which each output sets; float32 by default.
-      name: the layer's name.
+      name: the layer's name; by default `bert_features`, then `bert_features_1` and so on.
       **kwargs: instead of `outputs`, settings of a single one, such as `layers`, `level` and
         `pooling`; `layers` may also be set beside outputs, for those that name none. Also further
         arguments of a Keras layer.
@@ -92,9 +93,9 @@ class BertFeatures(Layer):
         auto: AutoPooling | Mapping[str, Any] | None = None,
         use_dropout: bool = True,
         initializer: Any = None,
-        trainable: bool = False,
+        trainable: Trainable = False,
         dtype: Any = None,
-        name: str = "bert_features",
+        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         check_process()
@@ -114,7 +115,7 @@ class BertFeatures(Layer):
         self.use_dropout = use_dropout
         self._initializer = initializer
         self.input_names = input_names(self.output_specs)
-        with keras.name_scope(name):
+        with keras.name_scope(self.name):
             self.encoder = BertEncoder(
                 config,
                 num_blocks=blocks_needed(self.output_specs),
@@ -122,6 +123,7 @@ class BertFeatures(Layer):
                 use_dropout=use_dropout,
                 initializer=initializer,
                 dtype=self.dtype_policy,
+                name="bert",
             )
         self._dense = {}
         for module in dense_modules(self.output_specs):
@@ -130,15 +132,24 @@ class BertFeatures(Layer):
                 weight = self.add_weight(shape, initializer, "float32", autocast=False, name=own)
                 self._dense[path] = weight
                 setattr(self, own, weight)  # a dict hides it from tf.train.Checkpoint
-        self.trainable = trainable  # after the encoder exists: the setter changes it too
+        self.trainable = trainable
         self.built = True
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """The weights by the part of their paths behind the layer's or the encoder's."""
+        dense = {weight.name: weight for weight in self._dense.values()}
+        return self.encoder.named_weights() | dense
 
     def __repr__(self) -> str:
         outputs = ", ".join(
             f"{o.name} {o.dtype} [B, {'' if o.is_sequence else 'S, '}{o.width}]"
             for o in self.output_specs
         )
-        state = "trainable" if self.trainable else "frozen"
+        trained = self.trained()
+        if isinstance(trained, bool):
+            state = "trainable" if trained else "frozen"
+        else:
+            state = f"training {', '.join(trained)}"
         return f"<BertFeatures {self.name}, {state}: {outputs}>"
 
     @classmethod
@@ -239,7 +250,7 @@ class BertFeatures(Layer):
             each; and, for outputs of level `word`, `word_indices`: the number of each token's word
             in its row, from 0, or -1 for tokens that belong to no word; for `span` `span_begins`
             and `span_ends`, see `config.packing`. Other keys are ignored.
-          training: whether dropout applies, if the layer is trainable.
+          training: whether dropout applies in what is trained.
 
         Returns:
           Output name -> [B, S, D] for tokens, words and spans, [B, D] for the sequence.
@@ -253,7 +264,7 @@ class BertFeatures(Layer):
         batch = {name: ops.cast(inputs[name], "int32") for name in self.input_names}
         encoded = self.encoder(
             {name: batch[name] for name in MODEL_INPUTS},
-            training=bool(training) and self.trainable,
+            training=bool(training),
         )
         return compute_outputs(encoded, batch, self.output_specs, self.special_ids, self._dense)
 
@@ -321,6 +332,7 @@ class BertFeatures(Layer):
         """Everything that `from_config` needs; it does not contain the weights."""
         return {
             **super().get_config(),
+            "trainable": self.trained(),
             "config": self.bert_config.model_dump(mode="json"),
             "outputs": [o.model_dump(mode="json", exclude_defaults=True) for o in self._outputs],
             "special_ids": list(self.special_ids),

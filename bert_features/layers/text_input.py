@@ -39,7 +39,7 @@ class BertTextInput(keras.layers.Layer):
       max_seq_length: S, the length of every row; longer texts are truncated.
       tokens_lost: also return `tokens_lost` int32 [B], the number of pieces cut off.
       has_types: whether tokens of text_b have type 1; not for a model with one type.
-      name: the layer's name.
+      name: the layer's name; by default `bert_text_input`, then `bert_text_input_1` and so on.
       **kwargs: further arguments of a Keras layer.
 
     Attributes:
@@ -60,7 +60,7 @@ class BertTextInput(keras.layers.Layer):
         max_seq_length: int = 128,
         tokens_lost: bool = False,
         has_types: bool = True,
-        name: str = "bert_text_input",
+        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **{"trainable": False} | kwargs)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features import BertFeatures
+from bert_features import BertEncoder, BertFeatures
 from bert_features.errors import CheckpointError, ConfigError
 from tests.layers import training
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -165,6 +165,41 @@ def test_frozen_or_trainable(toy, batch):
     assert len(frozen.trainable_weights) == count
 
 
+@pytest.mark.parametrize(
+    ("trainable", "trained", "count"),
+    [
+        (True, True, 43),
+        (2, ["layer_1", "layer_2", "pooler"], 26),
+        ("layer_1/attention", ["layer_1/attention"], 4),
+        (["layer_2", "embeddings/layer_norm"], ["embeddings/layer_norm", "layer_2"], 14),
+    ],
+)
+def test_what_is_trained_is_in_the_config(trainable, trained, count):
+    layer = BertFeatures(TOY, level="sequence", pooling="pooler", trainable=trainable)
+    assert (layer.trained(), len(layer.trainable_weights)) == (trained, count)
+    copy = BertFeatures.from_config(json.loads(json.dumps(layer.get_config())))
+    paths = [[w.path for w in each.trainable_weights] for each in (layer, copy)]
+    assert paths[0] == paths[1]
+    assert copy.get_config() == layer.get_config()
+
+
+def test_blocks_frozen_and_unfrozen_one_by_one(batch):
+    layers = [-1, 1, 0, "embeddings"]
+    layer = BertFeatures(TOY, layers=layers, trainable=True)
+    layer.encoder.blocks[1].trainable = False
+    assert layer.trained() == ["embeddings", "layer_0", "layer_2"]
+    layer.trainable = False
+    assert repr(layer).startswith(f"<BertFeatures {layer.name}, frozen: layer_output_0 float32")
+    layer.encoder.blocks[2].trainable = True
+    assert f"{layer.name}, training layer_2: " in repr(layer)
+    assert len(layer.trainable_weights) == len(layer.encoder.trainable_weights) == 12
+    copy = keras.models.clone_model(keras.Sequential([layer])).layers[0]
+    assert copy.trained() == layer.trained() == ["layer_2"]
+    plain, dropped = (layer(batch, training=training) for training in (False, True))
+    differ = [np.any(plain[name] != dropped[name]) for name in plain]
+    assert differ == [True, False, False, False]  # dropout is in what is trained
+
+
 @pytest.mark.slow
 def test_gradient_flows_to_every_weight_when_trainable(toy, batch):
     layer = BertFeatures.from_checkpoint(toy, [MEAN], trainable=True)
@@ -193,6 +228,49 @@ def test_dropout_is_of_training_alone(toy, batch):
     np.testing.assert_array_equal(of(frozen, True), plain)
     without = BertFeatures.from_checkpoint(toy, [LAST], trainable=True, use_dropout=False)
     np.testing.assert_array_equal(of(without, True), plain)
+
+
+def test_a_policy_set_later_is_refused(batch):
+    layer = BertFeatures(TOY, [LAST])
+    layer.dtype_policy = "float32"
+    with pytest.raises(ConfigError, match="float32 since mine was made; pass dtype='mixed_bflo"):
+        BertFeatures(TOY, [LAST], name="mine").dtype_policy = "mixed_bfloat16"
+    with pytest.raises(ConfigError, match="pass dtype='float16' when you make the layer"):
+        layer.encoder.blocks[0].dtype_policy = "float16"
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "float16"])
+def test_training_weights_of_16_bits_is_a_warning(batch, caplog, policy):
+    for dtype in (f"mixed_{policy}", policy):
+        layer = BertFeatures(TOY, [LAST], dtype=dtype, trainable=1)
+        for trains in (False, True, True):
+            layer(batch, training=trains)
+    (record,) = caplog.records
+    assert f"trains weights in {policy}" in record.getMessage()
+    assert f"pass dtype='mixed_{policy}'" in record.getMessage()
+
+
+def test_default_names_are_numbered():
+    first, second = BertFeatures(TOY, [LAST]), BertFeatures(TOY, [LAST])
+    ids = key_inputs()
+    model = keras.Model(ids, [first(ids)["last"], second(ids)["last"]])
+    assert first.name != second.name
+    assert len({weight.path for weight in model.weights}) == len(model.weights)
+    encoders = [BertEncoder(TOY) for _ in range(2)]
+    assert not {w.path for w in encoders[0].weights} & {w.path for w in encoders[1].weights}
+
+
+def test_the_usual_names_leave_norms_and_biases_without_weight_decay():
+    layer = BertFeatures(TOY, [LAST], trainable=True)
+    layer.set_weights([np.ones(weight.shape) for weight in layer.weights])
+    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["LayerNorm", "layer_norm", "bias"])
+    optimizer.apply([np.zeros(w.shape, np.float32) for w in layer.weights], layer.weights)
+    decayed = {weight.name for weight in layer.weights if np.any(weight.numpy() != 1)}
+    tables = {f"{kind}_embeddings" for kind in ("word", "position", "token_type")}
+    assert decayed == {"kernel", *tables}
+    embeddings = [w for w in layer.weights if "/embeddings/" in w.path]
+    assert len(embeddings) == 5  # the norm is among them
 
 
 def test_dropout_keeps_the_arithmetic_narrow(toy, batch):
@@ -244,6 +322,14 @@ def test_the_settings_of_a_single_output_may_be_arguments(toy, batch, states):
         ({"outputs": LAST}, "allowed: a list of tables"),
         ({"outputs": [{**MEAN, "special_tokens": False}]}, "output 'mean' leaves out"),
         ({"outputs": [LAST, LAST]}, "two outputs are named 'last'"),
+        (
+            {"trainable": 4, "layers": -1},
+            "trainable is 4; .* top blocks from 1 to 3, or names of weights or what",
+        ),
+        (
+            {"trainable": ["layer_9"], "layers": -1},
+            r"trainable is \['layer_9'\]; .*: embeddings, layer_0, layer_1",
+        ),
         ({"outputs": [{**MEAN, "dtype": "int8"}]}, "dtype is 'int8', .*; for a layer pass 'floa"),
     ],
 )
@@ -295,3 +381,11 @@ def test_six_steps_of_adamw_are_those_of_torch():
     """Tokens repeat in its batches; a sparse gradient would move them three times as far."""
     for found, wanted in training.six_steps():
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["layer_0", "mine"])
+def test_rematerialised_layers_drop_the_same_values_again(name):
+    (loss, kernel), wanted = training.recomputed([name]), training.recomputed()
+    assert loss == pytest.approx(wanted[0], abs=1e-6)
+    np.testing.assert_allclose(kernel, wanted[1], rtol=0, atol=1e-7)

@@ -77,4 +77,4 @@ def test_checkpoints_of_tensorflow_restore_every_weight(tmp_path, layer):
 def test_each_weight_has_its_own_path():
     paths = [weight.path for weight in BertFeatures(TOY, [saving.MEAN], name="mine").weights]
     assert len(set(paths)) == len(paths)
-    assert "mine/layer_0/attention/output_dense/kernel" in paths
+    assert "mine/bert/layer_0/attention/output_dense/kernel" in paths

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from bert_features import BertFeatures
+from tests.toy import TOY, random_batch, random_weights
 
 FOLDER = Path(__file__).parents[1] / "data" / "families" / "bert"
 
@@ -27,3 +28,22 @@ def six_steps():
     weights = bert.encoder.weights_dict()
     names = {"words": "embeddings/word_embeddings", "kernel": "encoder/layer_0/output/dense/kernel"}
     return [(weights[name], torchs[key]) for key, name in names.items()]
+
+
+def recomputed(layers=()):
+    """A loss and a kernel after a step with dropout; the layers of these names are computed again.
+
+    Two calls with the same layers, or none, give the same if the masks of dropout are the same.
+    """
+    keras.utils.set_random_seed(0)
+    batch = random_batch(TOY, [9, 4, 1], 9)
+    with keras.RematScope("list_of_layers" if layers else None, layer_names=list(layers)):
+        bert = BertFeatures(
+            TOY, level="sequence", pooling="mean", layers=-1, trainable=True, name="mine"
+        )
+    bert.encoder.load_weights_dict(random_weights(TOY))
+    ids = {name: keras.Input((9,), dtype="int32", name=name) for name in bert.input_names}
+    model = keras.Model(ids, bert(ids)["features"])
+    model.compile("sgd", "mse", jit_compile=False)
+    loss = model.train_on_batch(batch, np.ones((3, TOY.hidden_size)))
+    return float(loss), bert.encoder.weights_dict()["encoder/layer_0/output/dense/kernel"]

@@ -191,6 +191,14 @@ def test_gradients_of_poolings_equal_tensorflows(on_jax):
 
 
 @pytest.mark.slow
+def test_rematerialised_layers_drop_the_same_values_again(facts):
+    *found, (loss, kernel) = facts["recomputed"]
+    for each in found:
+        assert each[0] == pytest.approx(loss, abs=1e-6)
+        np.testing.assert_allclose(each[1], kernel, rtol=0, atol=1e-7)
+
+
+@pytest.mark.slow
 def test_the_dense_modules_of_sentence_transformers(on_jax):
     with np.load(on_jax / "dense.npz") as got:
         vectors = [got[f"{i}/features"] for i in range(len(sentence_dense.TEXTS))]
