@@ -172,10 +172,11 @@ def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_s
 
     The speed and the padding of a small run mean nothing, and are left out.
     """
-    counts = summary.counts
+    counts, before = summary.counts, summary.before.examples
+    share = "all" if before == counts.examples else f"{before:,}"
     cures = describe_cures(summary.cures) if counts.tokens_lost else ""
     rows = {
-        "examples": f"{counts.examples:,}{_describe_before(summary)}",
+        "examples": f"{counts.examples:,}" + f", {share} before this run" * bool(before),
         "tokens": f"{counts.tokens:,}",
         "truncated": f"{counts.truncated_examples:,} examples, {counts.tokens_lost:,} tokens lost"
         + cures,
@@ -183,7 +184,7 @@ def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_s
         **_describe_layers(settings),
         "pad waste": f"{counts.pad_waste:.1%} of computed tokens",
         "speed": f"{summary.tokens_per_second:,.0f} tokens/s over {summary.seconds:.1f} s"
-        + ", this run alone" * bool(summary.before.examples),
+        + ", this run alone" * bool(before),
         "output": f"{summary.output or 'standard output'} ({describe_size(summary.bytes_written)})",
     }
     if is_small:  # or nothing was computed
@@ -201,14 +202,6 @@ def _describe_layers(settings: ExtractConfig) -> dict[str, str]:
             more = "" if layers != (ALL,) and len(layers) == 1 else ", layer_output_1, …"
             return {"layers": f"{', '.join(map(str, layers))} (layer_output_0{more})"}
     return {}
-
-
-def _describe_before(summary: "ExtractSummary") -> str:
-    before = summary.before.examples
-    if not before:
-        return ""
-    share = "all" if before == summary.counts.examples else f"{before:,}"
-    return f", {share} before this run"
 
 
 def _describe_rare(summary: "ExtractSummary", settings: ExtractConfig) -> dict[str, str]:
@@ -265,13 +258,9 @@ def summary_fields(summary: "ExtractSummary", advice: str) -> dict[str, Any]:
         "bytes": summary.bytes_written,
         "shards": summary.shards,
         "stages": {
-            "busy_seconds": _rounded(stages.busy),
-            "waited_seconds": _rounded(stages.waited),
+            "busy_seconds": {name: round(value, 3) for name, value in stages.busy.items()},
+            "waited_seconds": {name: round(value, 3) for name, value in stages.waited.items()},
             "limiting": stages.limiting,
             "advice": advice or None,
         },
     }
-
-
-def _rounded(seconds: Any) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in seconds.items()}

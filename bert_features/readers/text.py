@@ -54,9 +54,8 @@ def notice_separator(texts: Iterable[str]) -> None:
     if not _noticed and any("|||" in t and (" ||| " in t or t == "|||") for t in texts):
         _noticed = True
         logger.warning(
-            "a text has ' ||| ' and is computed as one text: only lines of a text file are pairs "
-            "in this notation; pass a pair as a tuple of two texts in Python, in `pairs` over "
-            "HTTP, in two columns of a table"
+            "a text has ' ||| ' and is computed as one text: only lines of text files are split; "
+            "pass a pair as a tuple of two texts, over HTTP in `pairs`, in a table in two columns"
         )
 
 

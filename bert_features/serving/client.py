@@ -230,10 +230,8 @@ class Client(EncodesByPrompt):
     ) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
         """The features of some outputs, and the names of the outputs."""
         by_name = {output.name: output.features for output in self._info.outputs}
-        if outputs is None:
-            names: tuple[str, ...] = (self._info.outputs[0].name,)
-        else:
-            names = (outputs,) if isinstance(outputs, str | bool) else tuple(outputs)
+        given = self._info.outputs[0].name if outputs is None else outputs
+        names = (given,) if isinstance(given, str | bool) else tuple(given)
         for number, name in enumerate(names):
             if name not in by_name or name in names[:number]:
                 raise ConfigError(f"output is {name!r}; allowed: each of {', '.join(by_name)} once")

@@ -44,4 +44,4 @@ def test_the_separator_in_a_text_is_noticed_once(texts, is_noticed, caplog, monk
     for _ in range(2):
         text_reader.notice_separator(texts)
     assert len(caplog.messages) == is_noticed
-    assert all("as a tuple of two texts in Python" in message for message in caplog.messages)
+    assert all("as a tuple of two texts, over HTTP" in message for message in caplog.messages)

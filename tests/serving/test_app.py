@@ -51,7 +51,7 @@ class TestFeatures:
             (result,) = post(client, texts=texts, outputs=["mean"]).json()["results"]
         assert result["type_ids"] == [0] * 7  # [CLS] a | | | b [SEP]
         (message,) = caplog.messages
-        assert "in `pairs` over HTTP" in message
+        assert "over HTTP in `pairs`" in message
 
     def test_all_parts_of_an_answer(self, client, extractor):
         answer = post(client, texts=TEXTS, outputs=["mean", "last"]).json()
