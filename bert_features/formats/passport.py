@@ -300,10 +300,9 @@ class Passport:
 
 
 def _with_agreement(differences: tuple[str, ...], exact: Distance | None) -> tuple[str, ...]:
-    """Adds to the difference of weights that the canaries agree, if they do."""
-    if exact is None or not exact.is_close:
-        return differences
-    return tuple(d + AGREEMENT * d.startswith(("checkpoint ", "head ")) for d in differences)
+    """Adds to the difference of weights whether the canaries agree, if both have some."""
+    said = "" if exact is None else AGREEMENT if exact.is_close else f" ({exact})"
+    return tuple(d + said * d.startswith(("checkpoint ", "head ")) for d in differences)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> Distance:

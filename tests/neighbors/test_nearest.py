@@ -228,7 +228,10 @@ def test_a_checkpoint_with_other_weights_is_refused(extracted, tmp_path):
     sidecar.write_text(
         sidecar.read_text().replace(f'"checkpoint": "{recorded}"', f'"checkpoint": "{other}"')
     )
-    message = r"feature 'text' .*uncased_other here \(checkpoint \w+… and \w+…\); pass checkpoint,"
+    message = (
+        r"feature 'text' .*uncased_other here \(checkpoint \w+… and \w+… \(the canaries differ by "
+        r".*, cosine .*; pass checkpoint, the one that it was made with"
+    )
     for arguments in ((moved, None), (path, str(other))):
         with pytest.raises(OutputError, match=message):
             nearest(arguments[0], "is it ?", feature="text", checkpoint=arguments[1])
