@@ -100,17 +100,14 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
         names = _names_in(checkpoint)
         _check_names(checkpoint, names, pooler=pooler)
         rows = weight_names.weights(checkpoint.config, pooler=pooler)
-        parts: list[Iterable[tuple[str, np.ndarray]]] = []
+        heads = read_dense(checkpoint, modules)
+        if head:
+            ((_, words),) = _view_each(checkpoint, names, rows[:1])
+            heads |= masked_lm.read_head(checkpoint, _head_of(checkpoint, names), words)
         if any(used):
             rows = [row for row in rows if row.canonical.startswith("pooler/")]
-            parts.append(read_dense(checkpoint, modules).items())
-        if head:
-            stored, reader = _head_of(checkpoint, names), checkpoint.weights.reader
-            word = names.weights["embeddings/word_embeddings"]
-            words = view_floats(reader, word, checkpoint.weights_path)
-            parts.append(masked_lm.read_head(checkpoint, stored, words).items())
         digest = hashlib.sha256()
-        for name, value in chain(_view_each(checkpoint, names, rows), *parts):
+        for name, value in chain(_view_each(checkpoint, names, rows), heads.items()):
             value = np.ascontiguousarray(value.T if name.endswith("/kernel") else value)
             digest.update(f"{name} {value.shape} ".encode())
             digest.update(value.data)

@@ -71,17 +71,14 @@ def record_new_numbers(manifest: Manifest, shared: dict[str, Any], finished: int
 def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:
     """Refuses a manifest with other int8 ranges than a finished shard; raises OutputError."""
     recorded, shard = begun.run.get("ranges", {}), next(iter(finished), None)
-    if not recorded or shard is None:
-        return
-    file = read_features(begun.path(shard))
-    for feature in file.features:
-        ranges = recorded.get(feature.name)
-        if ranges is not None and parse_ranges(ranges, feature.name) != feature.ranges:
+    written = read_features(begun.path(shard)).features if recorded and shard is not None else ()
+    for name, ranges in ((f.name, f.ranges) for f in written if f.name in recorded):
+        if parse_ranges(recorded[name], name) != ranges:
             raise OutputError.naming(
-                "{path} has other int8 ranges of {name!r} than the manifest beside it, which was "
-                "changed; restore that, or extract into another folder or with {overwrite:True}",
-                path=file.path,
-                name=feature.name,
+                "{folder}: a shard has other int8 ranges of {name!r} than the manifest, which was "
+                "changed; restore it, or extract into another folder or with {overwrite:True}",
+                folder=begun.folder,
+                name=name,
             )
 
 

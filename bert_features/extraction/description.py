@@ -9,12 +9,13 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from bert_features.checkpoints.description import describe_checkpoint, describe_modules
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import SMALL_DTYPES
+from bert_features.config.output_specs import as_floats
 from bert_features.config.settings import LONG_TEXTS, MODEL, OUTPUTS
 from bert_features.errors import OutputError
 from bert_features.formats.reader import FeatureFile
@@ -108,24 +109,17 @@ def fingerprint(preparation: "Preparation") -> str:
     settings = {name: recorded[name] for name in own if name != "outputs"}
     facts["checkpoint"].pop("name")
     facts.pop("packing")  # it excludes a cache
-    for name in ("modules", "terms"):  # its outputs have them
-        facts.pop(name)
-    facts["versions"].pop("jaxlib", None)  # caches never named it
     tokens = "\n".join(preparation.tokenizer.tokens)
     facts |= {
         "settings": settings,
         "tokens": hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
-        "outputs": [_as_cached(asdict(output)) for output in preparation.outputs],
+        "outputs": [
+            asdict(replace(each, calibration=None, labelled=False))  # which change no float
+            for each in as_floats(preparation.outputs)
+        ],
         "shapes": {n: v for n, v in asdict(preparation.shapes).items() if n not in _NO_SHAPES},
         "device": preparation.devices.kind,
         "machine": processor_models(),
         "environment": {name: os.environ.get(name) for name in _VARIABLES},
     }
     return json.dumps(facts, sort_keys=True)
-
-
-def _as_cached(values: dict[str, Any]) -> dict[str, Any]:
-    """An output as a cache stores it: as floats, and without what changes no float."""
-    floats = {"dtype": "float32"} if values["dtype"] in SMALL_DTYPES else {}
-    left_out = ("ranges", "calibration", "labelled")
-    return {n: v for n, v in (values | floats).items() if n not in left_out}

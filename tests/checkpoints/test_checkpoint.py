@@ -12,6 +12,8 @@ from bert_features.checkpoints.description import describe_weights
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import weights_sha256
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.corpus.plan import describe_run
+from tests import sparse_encoder
 from tests.checkpoints.conftest import WEIGHTS
 from tests.reference import torch_file
 from tests.reference.tf1_checkpoint import write_directory
@@ -124,6 +126,31 @@ def test_a_head_counts_for_the_outputs_that_use_it(copy, safetensors, tmp_path):
     assert heads_of(other, outputs=outputs).keys() == {"pooled"}
     assert heads_of(other, outputs=outputs) != before
     assert weights_sha256(find_checkpoint(other)) == weights_sha256(find_checkpoint(safetensors))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "tensor"),
+    [
+        ("splade", "model.safetensors", "cls.predictions.bias"),
+        ("splade", "model.safetensors", "cls.predictions.transform.dense.weight"),
+        # The queries of these documents are a look-up in it.
+        ("inference_free", "query_0_SparseStaticEmbedding/model.safetensors", "weight"),
+    ],
+)
+def test_each_weight_of_a_sparse_output_counts_for_it_alone(tmp_path, name, file, tensor):
+    folder = sparse_encoder.write(name, tmp_path / name)
+    outputs = [{"name": "terms", "kind": "sparse"}, {"name": "plain", "layers": [-1]}]
+
+    def found():
+        return describe_run(ExtractConfig(outputs=outputs), find_checkpoint(folder))["checkpoint"]
+
+    before, tensors = found(), load_file(folder / file)
+    assert before["heads"].keys() == {"terms"}
+    tensors[tensor] = tensors[tensor] + np.float32(1)
+    save_file(tensors, folder / file)
+    after = found()
+    assert after["sha256"] == before["sha256"]
+    assert after["heads"] != before["heads"]
 
 
 def test_the_hash_is_computed_once(safetensors, monkeypatch):

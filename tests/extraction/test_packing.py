@@ -187,20 +187,18 @@ def test_texts_that_may_fill_several_packed_batches_are_not_one(checkpoint):
     assert not preparation.fit_one_batch([InputExample(i, "a") for i in range(16)])
 
 
-def test_a_cache_of_before_keeps_its_fingerprint(checkpoint):
-    """Runs that do not pack are described by the same keys as before."""
-    config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], "dedupe": True})
-    facts = json.loads(fingerprint(Preparation(config)))
-    assert set(facts["shapes"]) == {"buckets", "rows", "multiple", "whole", "uniform"}
-    assert not {"packing", "packed"} & {*facts, *facts["settings"]}
-    output = "combine dtype layers level normalize pooling special_tokens weights"
-    others = "name states width"
-    assert set(facts["outputs"][0]) == {*output.split(), *others.split()}
-    others = (
-        "attention dim do_lower_case hidden_act long_text max_seq_length outputs stride "
-        "uniform_batches use_one_hot_embeddings word_split"
-    )
-    assert set(facts["settings"]) == {*output.split(), *others.split()}
+def test_what_changes_no_float_has_one_fingerprint(checkpoint):
+    """Packing excludes a cache; int8 is made from floats; labels stand beside them."""
+
+    def facts(**settings):
+        config = {"checkpoint": checkpoint, "layers": [-1], "dedupe": True, **settings}
+        return fingerprint(Preparation(ExtractConfig.of(config)))
+
+    assert facts(level="sequence", dtype="int8", calibration=3) == facts(level="sequence")
+    assert facts(level="sequence", dtype="float16") != facts(level="sequence")
+    assert facts(level="word", label_field="ner") == facts(level="word")
+    read = json.loads(facts())
+    assert not {"packing", "packed"} & {*read, *read["settings"], *read["shapes"]}
 
 
 @pytest.mark.slow
