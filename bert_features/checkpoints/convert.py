@@ -18,7 +18,6 @@ from bert_features.checkpoints.read import has_pooler, read_weights, warn_of_hea
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
 from bert_features.config.architectures import ARCHITECTURES, OF_NO_FILE
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
-from bert_features.config.gated import rope_parameters
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import Role, check_folder, replacing
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -129,9 +128,9 @@ def config_values(config: BertConfig, family: Family) -> dict[str, Any]:
     marks = {"model_type": config.model_type, "architectures": [architecture.model_class]}
     values = config.model_dump() | {"hidden_act": word}
     if "rope_divisor" in values:
-        values["rope_parameters"] = rope_parameters(
-            values.pop("global_rope_theta"), config.rope_divisor
-        )
+        linear = {"rope_type": "linear", "factor": config.rope_divisor}
+        kind = {"rope_type": "default"} if config.rope_divisor == 1 else linear
+        values["rope_parameters"] = {"rope_theta": values.pop("global_rope_theta"), **kind}
     stored = {own: key for key, own in architecture.keys.items()}
     return (marks if family == "huggingface" else {}) | {
         stored.get(key, key): value for key, value in values.items() if key not in OF_NO_FILE

@@ -298,7 +298,7 @@ def _problems(folder: Path, modules: list[tuple[str, str]]) -> Iterator[str]:
         if kind == "Pooling" and (
             others := {*_read_pooling(folder / path / "config.json")[0]} - {*_SUPPORTED}
         ):
-            yield f"its pooling is {', '.join(sorted(others))}"
+            yield f"its pooling_mode is {', '.join(sorted(others))}"
 
 
 def path_of_transformer(modules: list[tuple[str, str]]) -> str:

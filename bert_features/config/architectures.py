@@ -282,7 +282,12 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     unsupported form.
     """
     model_type, architecture = architecture_of(values, source)
-    _check_fixed(values, architecture, source)
+    for key, only in architecture.fixed_keys().items():
+        allowed = only if isinstance(only, tuple) else (only,)
+        if values.get(key) not in (None, *allowed):
+            raise CheckpointError(
+                f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
+            )
     names = architecture.keys
     checked = architecture.foreign() | names.keys() | architecture.fixed.keys()
     own = {key: values[old] for old, key in architecture.older.items() if old in values}
@@ -298,15 +303,6 @@ def in_own_keys(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     return own | gated_values(values, own, source) if "gated" in architecture.values else own
 
 
-def _check_fixed(values: Mapping[str, Any], architecture: Architecture, source: str) -> None:
-    for key, only in architecture.fixed_keys().items():
-        allowed = only if isinstance(only, tuple) else (only,)
-        if values.get(key) not in (None, *allowed):
-            raise CheckpointError(
-                f"{source}: {key} is {shown(values[key])}; only {allowed[-1]!r} is supported"
-            )
-
-
 def model_type_of(
     values: Mapping[str, Any], source: str, weights: Callable[[], Iterable[str]] | None = None
 ) -> Any:
@@ -314,11 +310,10 @@ def model_type_of(
 
     Without these three the file is Google's. Raises CheckpointError if they show none or several.
     """
-    classes, google = values.get("architectures"), weights is None or "num_hidden_groups" in values
-    if values.get("model_type") is not None:
-        return values["model_type"]
-    if google and not classes:
-        return "albert" if "num_hidden_groups" in values else "bert"  # only ALBERT's have groups
+    classes, stated = values.get("architectures"), values.get("model_type")
+    has_groups = "num_hidden_groups" in values  # only ALBERT's have
+    if stated is not None or (not classes and (has_groups or weights is None)):
+        return ("albert" if has_groups else "bert") if stated is None else stated
     parts = set() if classes or weights is None else {*".".join(weights()).split(".")}
     named = " ".join(map(str, classes if isinstance(classes, list) else [classes]))
     found = [

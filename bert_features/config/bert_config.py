@@ -256,8 +256,9 @@ class BertConfig(BaseModel):
         _log_unknown(source, *unknown_keys(values))
         if family == "google" and own.get("embedding_size") == own.get("hidden_size"):
             own["always_projects"] = False  # its ALBERT widens nothing then
-        renamed = {**architecture.older, **architecture.keys}.items()
-        names = {key: name for name, key in renamed if name in values}
+        older, others = architecture.older.items(), values.keys() - architecture.aliases.split()
+        names = {key: old for old, key in older if old in values and key not in values}
+        names |= {k: n for n, k in architecture.keys.items() if k not in values or k in others}
         word, key = own.get("hidden_act", "gelu"), names.get("hidden_act", "hidden_act")
         own["hidden_act"] = _activation(word, family, source, key)
         try:

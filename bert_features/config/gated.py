@@ -35,12 +35,6 @@ def gated_values(values: Mapping[str, Any], own: Mapping[str, Any], source: str)
     return found
 
 
-def rope_parameters(theta: float, divisor: float) -> dict[str, Any]:
-    """What transformers writes of the base of the angles and their divisor."""
-    kind = {"rope_type": "default"} if divisor == 1 else {"rope_type": "linear", "factor": divisor}
-    return {"rope_theta": theta, **kind}
-
-
 def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The bases of ModernBERT's angles, where files have a table, as transformers 5 writes it.
 
@@ -73,7 +67,8 @@ def _of_one_base(values: Mapping[str, Any], own: Mapping[str, Any], source: str)
     table = values.get(named) or {}
     theta = table.get("rope_theta", values.get("rope_theta", own["global_rope_theta"]))
     kind, factor = table.get("rope_type", table.get("type", "default")), table.get("factor", 1.0)
-    _check(source, "head_dim", values.get("head_dim"), (None, size))
+    width = f"hidden_size / num_attention_heads is {size:g}, and head_dim"
+    _check(source, width, values.get("head_dim"), (None, size))
     for key, allowed in (("partial_rotary_factor", (None, 1)), ("mixed_b", (None,))):
         _check(source, f"{named}.{key}", table.get(key), allowed)
     _check(source, f"{named}.rope_type", kind, ("default", "linear", "ntk"))

@@ -140,7 +140,7 @@ def test_unknown_keys_are_logged_once(tmp_path, caplog):
         ("one_type", {"quantization_config": {"bits": 8}}, "quantization_config"),
         ("one_type", {"pruned_heads": {"0": [1]}}, "pruned_heads is .*; only {} is"),
         ("one_type", {"add_cross_attention": True}, "add_cross_attention is True"),
-        ("distilbert_stray", {"position_embedding_type": "alibi"}, "'alibi'; only 'absolute'"),
+        ("distilbert_aliases", {"position_embedding_type": "alibi"}, "'alibi'; only 'absolute'"),
         ("one_type", {"vocab_size": 30, "feed_forward_type": "geglu"}, "feed_forward_type"),
     ],
 )

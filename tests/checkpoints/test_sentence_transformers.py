@@ -19,6 +19,7 @@ from bert_features.checkpoints.sentence_transformers import (
 from bert_features.config.outputs import parse_outputs
 from bert_features.errors import CheckpointError
 from tests import sentence_dense
+from tests.reference import folder_changes
 
 OLD, NEW = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
 MEAN = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
@@ -159,7 +160,7 @@ def test_older_names_of_the_transformers_file(tmp_path, name):
         (modules_of("Transformer", "Pooling", "Pooling"), MEAN, "modules are Transformer, Pooling"),
         (modules_of("Transformer"), MEAN, "its modules are Transformer, not"),
         (modules_of("Transformer", "Pooling", package="mine."), MEAN, r"are mine\.Transformer"),
-        (THREE, {"pooling_mode_lasttoken": True}, "its pooling is lasttoken"),
+        (THREE, {"pooling_mode_lasttoken": True}, "its pooling_mode is lasttoken"),
         (THREE, None, r"there is no 1_Pooling/config\.json; choose a pooling yourself"),
     ],
 )
@@ -259,6 +260,30 @@ NEUTRAL = {
     "3_Normalize_config": {"later_setting": 1},
     "config_sentence_transformers": {"requirements": {}, "truncate_dim": None},
 }
+
+
+@pytest.mark.parametrize("name", folder_changes.FOLDERS)
+def test_each_key_that_changes_vectors_is_followed_or_refused_by_name(tmp_path, name):
+    """What sentence-transformers computes shows whether it does."""
+    verdicts = json.loads((folder_changes.DATA / "folder_changes.json").read_text())[name]
+    folder_changes.write(name, tmp_path)
+
+    def read():
+        found = find_checkpoint(tmp_path)
+        settings, late = found.sentence_transformers, found.multi_vector
+        problem = {"dense": settings.unsupported, "sparse": settings.sparse_problem}
+        return (settings, late), problem[name] if late is None else late.unsupported
+
+    usual, problem = read()
+    assert problem is None
+    wrong = []
+    for key, change in folder_changes.changes(tmp_path):
+        got, problem = read()
+        if problem is None and change in verdicts["other"] and got == usual:
+            wrong.append(change)
+        if problem is not None and key not in problem:
+            wrong.append((change, problem))
+    assert not wrong
 
 
 def test_settings_without_an_effect_are_left_aside(tmp_path):

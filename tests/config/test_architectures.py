@@ -8,6 +8,7 @@ from bert_features.checkpoints.convert import config_values
 from bert_features.config.architectures import ARCHITECTURES, in_own_keys
 from bert_features.config.bert_config import BertConfig, config_family, unknown_keys
 from bert_features.errors import CheckpointError
+from tests.reference.config_changes import PUBLISHED
 from tests.reference.settings_cases import DATA
 
 # The keys of published files that matter here: albert_config.json of albert_base (Google), and
@@ -126,45 +127,9 @@ def test_each_key_that_transformers_writes_is_in_a_table(model_type):
     assert unknown_keys({"model_type": model_type, "emb_size": 3}) == ["emb_size"]
 
 
-# The keys of config.json of LaBSE, bert-base-multilingual-cased, ms-marco-MiniLM, albert-xxlarge-v1
-# (transformers 2 to 4), and answerdotai/ModernBERT-base.
-OLD_KEYS = (
-    "_name_or_path architectures directionality finetuning_task gradient_checkpointing id2label "
-    "is_decoder label2id num_labels output_attentions output_hidden_states output_past pooler_type "
-    "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
-    "position_embedding_type pruned_heads sbert_ce_default_activation_function tokenizer_class "
-    "torch_dtype torchscript transformers_version use_bfloat16 use_cache do_sample eos_token_ids "
-    "length_penalty max_length num_beams num_return_sequences repetition_penalty temperature"
-)
-ALBERT_KEYS = (
-    "classifier_dropout_prob down_scale_factor gap_size inner_group_num layers_to_keep ln_type"
-)
-# nomic-embed-text-v1.5, gte-multilingual-base
-NOMIC_KEYS = (
-    "activation_function attn_pdrop auto_map causal dense_seq_output embd_pdrop fused_bias_fc "
-    "fused_dropout_add_ln layer_norm_epsilon max_trained_positions mlp_fc1_bias mlp_fc2_bias "
-    "n_embd n_head n_inner n_layer n_positions pad_vocab_size_multiple parallel_block "
-    "parallel_block_tied_norm prenorm qkv_proj_bias reorder_and_upcast_attn resid_pdrop "
-    "rotary_emb_base rotary_emb_fraction rotary_emb_interleaved rotary_emb_scale_base "
-    "rotary_scaling_factor scale_attn_by_inverse_layer_idx scale_attn_weights summary_activation "
-    "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj use_cache "
-    "use_flash_attn use_rms_norm use_xentropy"
-)
-GTE_KEYS = (
-    "auto_map layer_norm_type logn_attention_clip1 logn_attention_scale pack_qkv rope_scaling "
-    "position_embedding_type rope_theta unpad_inputs use_memory_efficient_attention"
-)
-MODERNBERT_KEYS = "norm_eps layer_norm_eps reference_compile global_rope_theta sparse_prediction"
-
-
-@pytest.mark.parametrize(
-    ("model_type", "keys"),
-    [
-        *(("bert", OLD_KEYS), ("albert", ALBERT_KEYS), ("modernbert", MODERNBERT_KEYS)),
-        *(("nomic_bert", NOMIC_KEYS), ("gte", GTE_KEYS), ("new", GTE_KEYS)),
-    ],
-)
-def test_no_key_of_published_files_is_unknown(model_type, keys):
+@pytest.mark.parametrize("model_type", [*PUBLISHED, "new"])
+def test_no_key_of_published_files_is_unknown(model_type):
+    keys = PUBLISHED["gte" if model_type == "new" else model_type]
     assert unknown_keys(dict.fromkeys(keys.split()) | {"model_type": model_type}) == []
 
 

@@ -283,7 +283,7 @@ def test_the_metadata_record_what_was_done_to_the_texts(folder):
 
 def test_a_pooling_that_is_not_here_is_refused_only_if_it_is_asked_for(folder):
     write_settings(folder, modes=["weightedmean"])
-    with pytest.raises(CheckpointError, match="its pooling is weightedmean; choose a pooling"):
+    with pytest.raises(CheckpointError, match="its pooling_mode is weightedmean; choose a pooling"):
         FeatureExtractor.from_checkpoint(folder, **AUTO)
     settings = AUTO | {"pooling": "mean", "layers": [-1], "max_seq_length": 20}
     assert FeatureExtractor.from_checkpoint(folder, **settings).encode(TEXTS).shape == (4, 8)

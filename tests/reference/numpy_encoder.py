@@ -117,7 +117,8 @@ class NumpyEncoder:
         query, key, value = np.moveaxis(qkv.reshape(batch, length, 3, -1, size), (2, 3), (0, 2))
         seen = mask[:, None, None, :] == 1
         theta = config.global_rope_theta
-        if layer % config.global_attn_every_n_layers:
+        kinds = config.layer_types
+        if layer % config.global_attn_every_n_layers if kinds is None else kinds[layer][0] == "s":
             theta = config.local_rope_theta
             distance = np.abs(np.arange(length)[:, None] - np.arange(length))
             seen = seen & (distance <= config.local_attention // 2)

@@ -46,25 +46,12 @@ CASES = {
             "predictions.dense.weight": (16, 16),
         },
     ),
-    "distilbert_stray": (
-        "distilbert",
-        {"layer_norm_eps": 1e-3, "type_vocab_size": 2, "hidden_act": "relu"}
-        | {"sinusoidal_pos_embds": True, "intermediate_size": 7},
-        {},
-    ),
     "distilbert_aliases": (
         "distilbert",
         {"dim": 99, "hidden_size": 16, "n_layers": 2, "num_hidden_layers": 3}
         | {"n_heads": GONE, "num_attention_heads": 4},
         {},
     ),
-    "modernbert_stray": (
-        "modernbert",
-        {"layer_norm_eps": 1e-2, "position_embedding_type": "sans_pos", "pad_token_id": None}
-        | {"type_vocab_size": 2, "hidden_act": "relu", "is_decoder": False},
-        {},
-    ),
-    "modernbert_without_norm_eps": ("modernbert", {"norm_eps": GONE, "layer_norm_eps": 1e-2}, {}),
     "modernbert_head": (
         "modernbert",
         {"classifier_bias": True, "classifier_activation": "relu"},
