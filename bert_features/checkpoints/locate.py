@@ -31,7 +31,7 @@ MINILM = "minilm"
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
-    *(tokenizer_files.MERGES, *tokenizer_settings.NAMES, *TRANSFORMER_CONFIGS),
+    *(*tokenizer_settings.NAMES, *TRANSFORMER_CONFIGS),
     *("spm.model", "artifact.metadata"),
 )
 # TensorFlow's file that names the latest checkpoint of a directory.

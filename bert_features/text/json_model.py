@@ -6,21 +6,28 @@ Each call of the library is in a `library_errors`. Importing this imports no fra
 import base64
 import contextlib
 import json
+import math
+import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bert_features.errors import CheckpointError
 from bert_features.text.frame import Frame
 from bert_features.text.tokenizer_json import as_list, as_object, has_bert_normalizer
-from bert_features.text.tokenizer_settings import OWN
+from bert_features.text.tokenizer_settings import MERGES, OWN
 from bert_features.text.vocabulary import UNK, ids_of
 
 # What no text has, before pieces that no text may match.
 _HIDDEN = "\ufdd0"
-# Letters that a normaliser may make of one letter; Unicode's own make 18.
-_MAX_GROWTH = 256
+# Texts that show whether a tokenizer panics, as where it replaces an empty text.
+_TRIALS = [("",), (" A b1.\n\u00e9 ",), ("a" * 256 + "!",), ("a", "")]
+_messages = threading.Lock()
 # Ids that a vocabulary may leave out beside the ids that it has.
 _MAX_GAPS = 1 << 16
 
@@ -68,6 +75,19 @@ def library_errors(source: Path) -> Iterator[None]:
         raise CheckpointError(f"{source} is no tokenizer that can be read: {reason}") from error
 
 
+def _try(tokenizer: Any) -> None:
+    """Encodes texts at which some tokenizers panic; the library's own message is not shown."""
+    with _messages, Path(os.devnull).open("wb") as nothing:
+        terminal = os.dup(2)
+        os.dup2(nothing.fileno(), 2)
+        try:
+            for trial in _TRIALS:
+                tokenizer.encode(*trial)
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
 def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None) -> JsonModel:
     """Makes a tokenizer of the values of a `tokenizer.json`, whose special tokens are plain text.
 
@@ -89,6 +109,7 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
             each.no_truncation()
             each.no_padding()
             each.encode_special_tokens = True
+            _try(each)
         for entry in added:
             number = tokenizer.token_to_id(entry["content"])
             if number != entry["id"]:
@@ -97,7 +118,7 @@ def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None)
                     f"ids before it lead to {number}; allowed: ids without gaps"
                 )
         tokens = _tokens(tokenizer.get_vocab(with_added_tokens=True), source)
-        frame = frame or _frame(tokenizer, source)
+        frame = frame or _frame(tokenizer, source, len(tokens))
     others = [entry for entry in added if not entry["special"]]
     blanks = any(e["lstrip"] or e["rstrip"] or re.search(r"\s", e["content"]) for e in others)
     return JsonModel(
@@ -119,32 +140,60 @@ def _tokens(ids: Mapping[str, int], source: Path) -> list[str]:
 
 
 def _check_bounds(values: Mapping[str, Any], source: Path) -> None:
-    """Refuses a normaliser that makes long texts of short ones, and pieces by chance."""
-    growth = _growth(values.get("normalizer"))
-    if growth > _MAX_GROWTH:
-        raise CheckpointError(
-            f"{source}: its normalizer can make {growth:,} letters of one; allowed: {_MAX_GROWTH}"
-        )
-    if dropout := as_object(values.get("model")).get("dropout"):
-        raise CheckpointError(
-            f"{source}: model.dropout is {dropout!r}, which splits words by chance; set it to null"
-        )
+    """Refuses what makes long texts of short ones, takes long or ends the process, and chance."""
+    parts = [*_parts(values.get("normalizer")), *_parts(values.get("pre_tokenizer"))]
+    try:
+        growth = math.prod(map(_growth, parts))
+    except (IndexError, ValueError) as error:
+        raise CheckpointError(f"{source}: its precompiled_charsmap is damaged") from error
+    regexes = [str(as_object(part.get("pattern")).get("Regex", "")) for part in parts]
+    counts = {
+        "letters of one that its normalizer and pre_tokenizer can make": (growth, 256),
+        "letters of a Regex": (max(map(len, regexes)), 4096),
+        "groups of a Regex": (max(regex.count("(") for regex in regexes), 64),
+    }
+    for what, (count, most) in counts.items():
+        if count > most:
+            raise CheckpointError(f"{source}: there are {count:,} {what}; allowed: {most:,}")
+    model = as_object(values.get("model"))
+    # Pieces shorter than a prefix of BPE end in a panic of the library.
+    for key in ("dropout", *["continuing_subword_prefix"] * (model.get("type") == "BPE")):
+        if model.get(key):
+            raise CheckpointError(
+                f"{source}: model.{key} is {model[key]!r}, which is not followed; allowed: null"
+            )
 
 
-def _growth(normalizer: Any) -> int:
-    """The most letters that a normaliser of a `tokenizer.json` makes of one by replacing it."""
-    rules = as_object(normalizer)
+def _parts(part: Any) -> list[dict[str, Any]]:
+    """The parts of a normaliser or a pre-tokenizer, which may be sequences of others."""
+    rules = as_object(part)
+    inner = [*as_list(rules.get("normalizers")), *as_list(rules.get("pretokenizers"))]
+    return [rules, *chain.from_iterable(map(_parts, inner))]
+
+
+def _growth(rules: Mapping[str, Any]) -> int:
+    """The most letters that a part makes of one; IndexError or ValueError if it is damaged."""
+    if rules.get("type") == "ByteLevel":
+        return 4  # a letter for each byte
+    if rules.get("type") == "Precompiled":
+        return _growth_of_charsmap(base64.b64decode(str(rules.get("precompiled_charsmap"))))
     growth = 1 + len(str(rules.get("content", rules.get("prepend", ""))))
-    if isinstance(charsmap := rules.get("precompiled_charsmap"), str):
-        with contextlib.suppress(ValueError):  # the library says what is wrong
-            data = base64.b64decode(charsmap)
-            start = 4 + int.from_bytes(data[:4], "little")
-            growth = max(map(len, data[start:].split(b"\0")))
-    if "normalizers" not in rules:  # a single letter that is replaced by another is as long
-        return 1 if growth == 2 else growth
-    for each in as_list(rules["normalizers"]):
-        growth *= _growth(each)
-    return growth
+    return 1 if growth == 2 else growth  # a single letter that is replaced by another is as long
+
+
+def _growth_of_charsmap(data: bytes) -> int:
+    """The same of a trie, whose units lead to each other and to texts; the library trusts them."""
+    end = 4 + int.from_bytes(data[:4], "little")
+    units, texts = np.frombuffer(data[4:end], "<u4"), data[end:]
+    following = np.arange(len(units)) ^ ((units >> 10) << ((units & 512) >> 6))
+    inner = units < 1 << 31
+    begins = units[following[inner & ((units & 256) > 0)]] & 0x7FFFFFFF
+    in_letter = np.frombuffer(texts, np.uint8)[begins] & 0xC0 == 0x80
+    texts.decode("utf-8")
+    fits = 4 + 4 * len(units) == end and following[inner].max() < len(units)
+    if not fits or len(units) % 256 or in_letter.any():
+        raise ValueError("a unit leads outside")
+    return max(map(len, texts.split(b"\0")))
 
 
 def _without_specials(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,12 +225,12 @@ def with_prefix(part: Any, prefix: bool) -> Any:
     return values or part
 
 
-def merges_values(path: Path, merges: Path) -> dict[str, Any]:
+def merges_values(path: Path) -> dict[str, Any]:
     """RoBERTa's tokenizer of vocab.json and merges.txt, as transformers makes it."""
     with library_errors(path):
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-        tokenizer = Tokenizer(models.BPE.from_file(str(path), str(merges)))
+        tokenizer = Tokenizer(models.BPE.from_file(str(path), str(path.with_name(MERGES))))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         cls, sep = ((token, tokenizer.token_to_id(token) or 0) for token in ("<s>", "</s>"))
         tokenizer.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
@@ -202,16 +251,22 @@ def wordpiece_values(values: Mapping[str, Any], tokens: Sequence[str]) -> dict[s
     return {"normalizer": normalizer, "pre_tokenizer": splitter, **values, "model": model}
 
 
-def _frame(tokenizer: Any, path: Path) -> Frame:
-    """The special tokens, as the post-processor puts them around a text and a pair."""
-    one, two = tokenizer.encode("a"), tokenizer.encode("a", "a")
-    kinds = ["".join("as"[mask] for mask in found.special_tokens_mask) for found in (one, two)]
-    match = re.fullmatch("sa+(s{1,2})a+s", kinds[1])
-    seps = {number for number, mask in zip(two.ids, two.special_tokens_mask, strict=True) if mask}
-    if not re.fullmatch("sa+s", kinds[0]) or match is None or seps != {two.ids[0], two.ids[-1]}:
+def _frame(tokenizer: Any, path: Path, count: int) -> Frame:
+    """The special tokens, as the post-processor puts them; `count` is the number of pieces."""
+    a, b = (tokenizer.encode(text, add_special_tokens=False) for text in ("a", "a a"))
+    one, two = tokenizer.encode("a"), tokenizer.encode("a", "a a")
+    cls, sep = two.ids[0], two.ids[-1]
+    seps = len(two.ids) - 2 - len(a.ids) - len(b.ids)
+    row, pair = [cls, *a.ids, sep], [cls, *a.ids, *[sep] * seps, *b.ids, sep]
+    texts = [None, *[0] * len(a.ids), *[None] * seps, *[1] * len(b.ids), None]
+    types = [int(n > len(a.ids) + seps) for n in range(len(texts))]
+    same = (one.ids, two.ids, two.sequence_ids) == (row, pair, texts) and not any(one.type_ids)
+    known = seps in (1, 2) and two.type_ids in (types, [0] * len(types))
+    if not (same and known and max(cls, sep) < count):
         raise CheckpointError(
-            f"{path}: its post-processor does not put one token before a text and one behind it, "
-            "as [CLS] and [SEP]; make the ids with transformers and pass those"
+            f"{path}: its post_processor does not put a token of its {count} pieces before a text "
+            "and one behind it, as [CLS] and [SEP], and the same around a pair, of types 0 and 1; "
+            "make the ids with transformers and pass those"
         )
 
     def find(*names: str) -> int | None:
@@ -220,12 +275,12 @@ def _frame(tokenizer: Any, path: Path) -> Frame:
     unknown, mask_id = find("[UNK]", "<unk>"), find("[MASK]", "<mask>")
     mask = tokenizer.get_added_tokens_decoder().get(mask_id)
     return Frame(
-        cls_id=two.ids[0],
-        sep_id=two.ids[-1],
+        cls_id=cls,
+        sep_id=sep,
         pad_id=find("[PAD]", "<pad>") or 0,
         unknown_id=-1 if unknown is None else unknown,
         mask_id=mask_id,
         mask_takes_blanks=mask is None or mask.lstrip,  # RoBERTa's vocab.json does not say it
-        separators=len(match[1]),
+        separators=seps,
         has_types=any(two.type_ids),
     )

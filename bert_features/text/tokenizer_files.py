@@ -35,6 +35,7 @@ from bert_features.text.tokenizer_json import (
 from bert_features.text.tokenizer_settings import (
     CONFIG,
     GENERIC,
+    NAMED,
     TOKENIZER,
     check,
     read_added,
@@ -47,11 +48,10 @@ from bert_features.text.vocabulary import ids_of, read_vocab
 # Chinese ones have a vocab.txt.
 NAMES = (
     *("vocab.txt", "spiece.model", "30k-clean.model", "sentencepiece.bpe.model"),
-    *(TOKENIZER, "vocab.json"),
+    *(TOKENIZER, MERGED := "vocab.json"),
 )
-# Beside vocab.json, in the first files of RoBERTa.
-MERGES = "merges.txt"
 TYPES = "token_type_ids"
+_Config = Mapping[str, Any]
 
 
 class WordPieceFile(NamedTuple):
@@ -99,13 +99,23 @@ def read_tokenizer(path: Path, model_type: str = "") -> TokenizerFile:
         family that is not supported.
     """
     path = _used(path)
-    read: Callable[[Path, str], TokenizerFile] = _read_json
+    read: Callable[[Path, _Config, str], TokenizerFile] = _read_json
+    kind = "merges" if path.name == MERGED else "json"
     if path.suffix == ".model":
-        read = _read_sentencepiece
+        fairseq = "camembert" if model_type == "camembert" else "xlm-roberta"
+        read, kind = _read_sentencepiece, "albert" if read_model(path).is_albert else fairseq
     elif path.suffix != ".json" or kind_of(read_outline(path)) == "WordPiece":
-        read = _read_wordpiece
-    file = read(path, model_type)
-    inputs = read_config(path.parent, model_type).get("model_input_names")
+        read, kind = _read_wordpiece, "mpnet" if model_type in OTHER_FRAMES else "wordpiece"
+    config = read_config(path.parent, model_type)
+    check(config, kind, path)
+    file = read(path, config, model_type)
+    if not config.keys().isdisjoint(NAMED):  # a vocabulary alone may have no frame
+        first, last, mask = file.frame.cls_id, file.frame.sep_id, file.frame.mask_id
+        roles = {"cls_token": first, "sep_token": last, "mask_token": mask}
+        if read is not _read_wordpiece:  # XLM-R's class takes these for its first and last
+            roles |= {"bos_token": first, "eos_token": last}
+        check(config, kind, path, {k: file.tokens[n] for k, n in roles.items() if n is not None})
+    inputs = config.get("model_input_names")
     if not isinstance(inputs, list) or TYPES in inputs:
         return file
     if isinstance(file, WordPieceFile):
@@ -123,7 +133,7 @@ def _used(path: Path) -> Path:
     if path.suffix != ".model" or not other.is_file():
         return path
     config = read_config(path.parent)
-    added = read_added(path, config, read_outline(other))
+    added = read_added(path, read_outline(other))
     others = {token for token, entry in added.items() if not entry["special"]}
     counts = config["tokenizer_class"] in GENERIC or config.get("add_prefix_space") is False
     return other if counts or others - {*read_model(path).tokens} else path
@@ -173,11 +183,9 @@ def write_tokenizer(
     return target
 
 
-def _read_sentencepiece(path: Path, model_type: str) -> SentencePieceModel:
+def _read_sentencepiece(path: Path, config: _Config, model_type: str) -> SentencePieceModel:
     model = read_model(path, model_type)
-    config = read_config(path.parent, model_type)
-    check(config, "sentencepiece", path)
-    for token, entry in read_added(path, config, {}).items():
+    for token, entry in read_added(path, {}).items():
         if not entry["special"] and token not in model.tokens:
             raise CheckpointError(
                 f"{path}: the token {token!r} was added to it, which needs a tokenizer.json beside "
@@ -186,11 +194,9 @@ def _read_sentencepiece(path: Path, model_type: str) -> SentencePieceModel:
     return model._replace(rules={"keep_accents": True} if config.get("keep_accents") else {})
 
 
-def _read_wordpiece(path: Path, model_type: str) -> WordPieceFile | JsonModel:
+def _read_wordpiece(path: Path, config: _Config, model_type: str) -> WordPieceFile | JsonModel:
     values, tokens = _parts(path)
-    config = read_config(path.parent, model_type)
-    check(config, "wordpiece", path, model_type)
-    added = with_ids(read_added(path, config, values), ids_of(tokens))
+    added = with_ids(read_added(path, values), ids_of(tokens))
     tokens = [*tokens, *(entry["content"] for entry in added if entry["id"] >= len(tokens))]
     ids, own = ids_of(tokens), as_object(values.get("normalizer"))
     strips = config.get("strip_accents", own.get("strip_accents"))
@@ -258,12 +264,10 @@ def _is_framed(
     )
 
 
-def _read_json(path: Path, model_type: str) -> JsonModel:
+def _read_json(path: Path, config: _Config, model_type: str) -> JsonModel:
     """Reads a `tokenizer.json` that is not BERT's, or RoBERTa's `vocab.json` and `merges.txt`."""
-    merges = path.with_name(MERGES) if path.name == "vocab.json" else None
-    values = read_values(path) if merges is None else merges_values(path, merges)
-    config = read_config(path.parent, model_type)
-    check(config, "json" if merges is None else "merges", path)
+    del model_type
+    values = (merges_values if path.name == MERGED else read_values)(path)
     changes, made = {}, dict(values)
     prefix = config.get("add_prefix_space")
     if prefix is not None:
@@ -271,7 +275,7 @@ def _read_json(path: Path, model_type: str) -> JsonModel:
             made[place] = with_prefix(values.get(place), prefix)
         if made != values:
             changes["add_prefix_space"] = prefix
-    made["added_tokens"] = with_ids(read_added(path, config, values), ids_in(values))
+    made["added_tokens"] = with_ids(read_added(path, values), ids_in(values))
     others = [entry for entry in made["added_tokens"] if not entry["special"]]
     if any(entry not in as_list(values.get("added_tokens")) for entry in others):
         changes["added_tokens"] = others

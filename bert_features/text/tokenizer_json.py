@@ -127,7 +127,7 @@ def ids_in(values: Mapping[str, Any]) -> dict[str, int]:
     """Piece -> id of a `tokenizer.json`, without what was added."""
     pieces = as_object(values.get("model")).get("vocab")
     if isinstance(pieces, list):
-        return {str(entry[0]): n for n, entry in enumerate(pieces) if as_list(entry)}
+        return {str(e[0]): n for n, e in enumerate(pieces) if isinstance(e, list) and e}
     return {piece: n for piece, n in as_object(pieces).items() if isinstance(n, int)}
 
 

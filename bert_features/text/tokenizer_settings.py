@@ -10,56 +10,70 @@ from typing import Any
 
 from bert_features.errors import CheckpointError
 from bert_features.text.frame import special_pieces
-from bert_features.text.tokenizer_json import as_list, as_object, read_values
+from bert_features.text.tokenizer_json import as_list, as_object, read_outline, read_values
 from bert_features.text.vocabulary import UNK
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 ADDED, SPECIAL, CODES = "added_tokens.json", "special_tokens_map.json", "bpe.codes"
-NAMES = (CONFIG, ADDED, SPECIAL, CODES)
+MERGES = "merges.txt"  # beside vocab.json, in the first files of RoBERTa
+NAMES = (CONFIG, ADDED, SPECIAL, CODES, MERGES)
 
 # Classes of transformers that take a tokenizer.json as it is; others set what is stated beside it.
 GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 _GENERIC_FAMILIES = ("modernbert",)
-_SWITCH = (None, True, False)
-_ALL = {"truncation_side": (None, "right")}
+
+
+def _classes(*names: str) -> dict[str, tuple[Any, ...]]:
+    return {"tokenizer_class": (None, *GENERIC, *names)}
+
+
 # The values of settings that are followed or have no effect; others are refused. Without effect are
 # all settings that are not here, among them never_split, remove_space and trim_offsets, which
 # transformers' own tokenizers of these files do not use either.
-_ALLOWED: dict[str, dict[str, tuple[Any, ...]]] = {
-    "wordpiece": {
-        "tokenizer_class": (
-            *(None, *GENERIC, "BertTokenizer", "BertTokenizerLegacy", "DistilBertTokenizer"),
-            *("ElectraTokenizer", "MPNetTokenizer", "ErnieTokenizer"),
-        ),
-        **dict.fromkeys(("do_basic_tokenize", "strip_accents", "tokenize_chinese_chars"), _SWITCH),
-        "word_tokenizer_type": (None, "basic"),
-        "subword_tokenizer_type": (None, "wordpiece"),
-        "unk_token": (None, UNK),
-        **_ALL,
-    },
-    "sentencepiece": {
-        "tokenizer_class": (
-            *(None, *GENERIC, "AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"),
-        ),
-        "keep_accents": _SWITCH,
-        "add_prefix_space": (None, True),
-        "sp_model_kwargs": (None, {}),
-        **_ALL,
-    },
-    "json": {"add_prefix_space": _SWITCH, **_ALL},
-    "merges": {
-        "tokenizer_class": (None, *GENERIC, "RobertaTokenizer"),
-        "add_prefix_space": _SWITCH,
-        **_ALL,
-    },
+_SWITCH = (None, True, False)
+_ALL: dict[str, tuple[Any, ...]] = {
+    "truncation_side": (None, "right"),
+    "truncation.direction": (None, "Right"),  # of the tokenizer.json
+    "fast_tokenizer_files": (None, [], [TOKENIZER]),  # others for other versions of transformers
+    "split_special_tokens": (None, False),
+}
+_WORDPIECE = _ALL | {
+    **dict.fromkeys(("do_basic_tokenize", "strip_accents", "tokenize_chinese_chars"), _SWITCH),
+    "word_tokenizer_type": (None, "basic"),
+    "subword_tokenizer_type": (None, "wordpiece"),
+    "unk_token": (None, UNK),
+    "vocab": (None,),
+}
+_SENTENCEPIECE = _ALL | {
+    "keep_accents": _SWITCH,
+    "add_prefix_space": (None, True),
+    "sp_model_kwargs": (None, {}),
+}
+_ENDS = dict.fromkeys(("add_bos_token", "add_eos_token"), (None,))
+_BYTES = _ALL | {"add_prefix_space": _SWITCH}
+_BERT = ("BertTokenizer", "BertTokenizerLegacy", "DistilBertTokenizer", "ElectraTokenizer")
+_ALLOWED = {
+    "wordpiece": _WORDPIECE | _classes(*_BERT, "ErnieTokenizer"),
+    "mpnet": _WORDPIECE | _classes("MPNetTokenizer"),
+    "albert": _SENTENCEPIECE | _ENDS | _classes("AlbertTokenizer"),
+    "xlm-roberta": _SENTENCEPIECE | _classes("XLMRobertaTokenizer"),
+    "camembert": _SENTENCEPIECE | _classes("CamembertTokenizer"),
+    "json": _BYTES,
+    "merges": _BYTES | _classes("RobertaTokenizer"),
 }
 # Tokens of the families themselves: where a text has them they are text, as in their first code.
-_NAMED = [f"{name}_token" for name in ("cls", "sep", "pad", "unk", "mask", "bos", "eos")]
+NAMED = [f"{name}_token" for name in ("cls", "sep", "pad", "unk", "mask", "bos", "eos")]
 OWN = {
     *(*special_pieces(""), *special_pieces("mpnet"), UNK, "<unk>"),
     *("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
 }
-_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+# Of further tokens; a later one counts only if those before it are not there.
+_EXTRA = ("extra_special_tokens", "additional_special_tokens")
+# What a class sets in its tokenizer; the generic ones take it from the tokenizer.json.
+_OF_CLASS = {
+    *("do_lower_case", "do_basic_tokenize", "strip_accents", "tokenize_chinese_chars"),
+    *("keep_accents", "add_prefix_space", *NAMED),
+} - {"mask_token"}
 _FLAGS = ("single_word", "lstrip", "rstrip")
 
 
@@ -69,7 +83,8 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     What tokenizer_config.json states wins over a tokenizer.json, unless the class takes that as it
     is. Raises CheckpointError if a file is damaged.
     """
-    config = _read(folder / SPECIAL) | _read(folder / CONFIG)
+    config, named = _read(folder / CONFIG), _read(folder / SPECIAL)
+    config = named | config if "added_tokens_decoder" in config else config | named
     name = config.get("tokenizer_class") or _read(folder / "config.json").get("tokenizer_class")
     if name is None and (folder / CODES).is_file():
         name = "BertweetTokenizer"  # or PhobertTokenizer: nothing else has such a file
@@ -77,26 +92,21 @@ def read_config(folder: Path, model_type: str = "") -> dict[str, Any]:
     if model_type in _GENERIC_FAMILIES or config["tokenizer_class"] in GENERIC:
         config["tokenizer_class"] = GENERIC[0]
         if (folder / TOKENIZER).is_file():
-            return {n: v for n, v in config.items() if v is not None and not isinstance(v, bool)}
+            return {name: value for name, value in config.items() if name not in _OF_CLASS}
     return config
 
 
-def read_added(
-    path: Path, config: Mapping[str, Any], values: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+def read_added(path: Path, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The tokens added to a vocabulary, also by `values`, a tokenizer.json; by their text.
 
     They are as there, but the family's own alone are `special`, and an `id` may be None. Raises
     CheckpointError if a file is damaged.
     """
     try:
-        own = OWN | {_content(config.get(name)) for name in _NAMED}
         stated, named, numbers = (_read(path.parent / name) for name in (CONFIG, SPECIAL, ADDED))
+        own = OWN | {_content((named | stated).get(name)) for name in NAMED}
         decoder = stated.get("added_tokens_decoder")
-        extra, more = (
-            [_content(token) for key in _EXTRA for token in as_list(each.get(key))]
-            for each in (stated, named)
-        )
+        extra, more = map(_extra, (stated, named))
         entries = [
             *({"content": token, "id": None, "special": True} for token in (*extra, *more)),
             *(
@@ -124,12 +134,13 @@ def read_added(
     return made
 
 
-def check(config: Mapping[str, Any], kind: str, path: Path, model_type: str = "") -> None:
-    """Refuses a setting that is not followed, by its name; raises CheckpointError."""
-    allowed = _ALLOWED[kind]
-    if kind == "wordpiece":
-        first, last, *_ = special_pieces(model_type)
-        allowed = allowed | {"cls_token": (None, first), "sep_token": (None, last)}
+def check(config: Mapping[str, Any], kind: str, path: Path, roles: Mapping[str, str] = {}) -> None:
+    """Refuses settings that are not followed; `roles` are the special tokens that must be so."""
+    if "truncation_side" not in config:
+        outline = read_outline(path if path.suffix == ".json" else path.with_name(TOKENIZER))
+        direction = as_object(outline.get("truncation")).get("direction")
+        config = {**config, "truncation.direction": direction}
+    allowed = _ALLOWED[kind] | {key: (None, piece) for key, piece in roles.items()}
     for key, values in allowed.items():
         value = config.get(key)
         value = _content(value) if key.endswith("_token") else value
@@ -150,6 +161,14 @@ def with_ids(added: Mapping[str, dict[str, Any]], ids: Mapping[str, int]) -> lis
         following = max(following, number + 1)
         made.append({**entry, "id": number})
     return made
+
+
+def _extra(values: Mapping[str, Any]) -> list[Any]:
+    """The texts of further special tokens, in lists or under own keys (`image_token`)."""
+    alone = [v for k, v in values.items() if k.endswith("_token") and k not in NAMED]
+    alone += as_list(values.get("model_specific_special_tokens"))
+    listed = as_list(next(filter(None, map(values.get, _EXTRA)), None))
+    return [_content(token) for token in (*alone, *listed) if isinstance(token, str | dict)]
 
 
 def _content(value: Any) -> Any:

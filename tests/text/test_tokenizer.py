@@ -317,14 +317,3 @@ def test_a_model_of_another_family(tmp_path, family_files):
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match=r"is not a SentencePiece model|neither ALBERT's"):
             read_tokenizer(path)
-
-
-def test_a_tokenizer_json_that_frames_no_text(tmp_path, family_files):
-    values = json.loads((family_files / "modernbert" / "tokenizer.json").read_bytes())
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(values | {"post_processor": None}))
-    with pytest.raises(CheckpointError, match="does not put one token before a text"):
-        read_tokenizer(path)
-    path.write_text(json.dumps(values | {"model": {"type": "BPE"}}))
-    with pytest.raises(CheckpointError, match=r"is no tokenizer that can be read"):
-        read_tokenizer(path)
