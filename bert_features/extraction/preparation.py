@@ -298,14 +298,14 @@ class Preparation:
         return found
 
     def _find_mask_id(self) -> int | None:
-        """The id of [MASK], if the masked-LM head computes an output."""
-        if not needs(self.outputs, "head"):
+        """The id of [MASK], if the masked-LM head predicts at tokens; terms are of whole texts."""
+        if not needs([output for output in self.outputs if output.level != "term"], "head"):
             return None
         mask_id = self.tokenizer.frame.mask_id
         if mask_id is None:
             raise ConfigError.naming(
-                "{kind} 'masked_lm', 'score' and 'sparse' need a vocabulary with [MASK] or "
-                "<mask>; that of {name} has neither",
+                "{kind} 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
+                "{name} has neither",
                 name=self.checkpoint.name,
             )
         return mask_id

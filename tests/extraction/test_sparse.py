@@ -58,6 +58,15 @@ def test_a_table_of_weights_by_piece(tmp_path):
         make(folder)
 
 
+def test_a_special_token_in_a_text_is_text_for_documents_as_for_queries(tmp_path):
+    folder = sparse_encoder.write("inference_free", tmp_path / "uncased")
+    for extractor in (make(folder), make(folder, pooling="lookup")):
+        marked, text = extractor.encode(
+            ["a [MASK] boat [SEP]", "a [ mask ] boat [ sep ]"]
+        ).toarray()
+        np.testing.assert_array_equal(marked, text)
+
+
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 def test_rows_of_the_table_behind_the_vocabulary_are_no_terms(tmp_path, caplog, pooling):
     """As where the table is filled up to a multiple of 8; the rows have large logits here."""
