@@ -11,6 +11,7 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.inferred_config import infer_config
 from bert_features.checkpoints.locate import locate
 from bert_features.checkpoints.multi_vector import read_multi_vector
+from bert_features.checkpoints.other_files import check_regular
 from bert_features.checkpoints.read import check_config
 from bert_features.checkpoints.sentence_transformers import (
     SentenceTransformersSettings,
@@ -121,6 +122,7 @@ def _locate(name: str) -> _Located:
     try:
         source = source_of(name)
         path = source.fetch(name)
+        check_regular(path)
         settings = _sentence_transformers(path)
         if settings is not None and path.is_dir():
             path = path / settings.transformer_path

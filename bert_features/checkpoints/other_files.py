@@ -13,6 +13,7 @@ CONVERT = (
 )
 _ORIGIN = "pass the model that it was made from"
 _ADAPTER = re.compile(r"adapter_(model\.(safetensors|bin)|config\.json)")
+_READ = re.compile(r".+\.(json|txt|model|codes|metadata|safetensors|bin|index|data-.+)")
 # Pattern of a name in small letters -> what the file is.
 _KINDS = {
     _ADAPTER.pattern: "a LoRA adapter, which holds changes to the weights of another model; merge "
@@ -37,6 +38,19 @@ _KINDS = {
 def is_adapter(name: str) -> bool:
     """Whether a file of this name belongs to a LoRA adapter."""
     return _ADAPTER.fullmatch(name) is not None
+
+
+def check_regular(path: Path) -> None:
+    """Refuses a pipe, which may never end, a device or a folder in place of a checkpoint's file.
+
+    The files are those of a folder and of its modules, or a file and those beside it.
+    """
+    found = (
+        (*path.glob("*"), *path.glob("*/*")) if path.is_dir() else (path, *path.parent.glob("*"))
+    )
+    for each in found:
+        if (each == path or _READ.fullmatch(each.name)) and each.exists() and not each.is_file():
+            raise CheckpointError(f"{each} is a pipe, a device or a folder; allowed there: a file")
 
 
 def check_pointer(path: Path) -> None:

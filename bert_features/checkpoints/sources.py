@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bert_features import files
 from bert_features.checkpoints import download, hf_hub, published, remote, tf_hub
 from bert_features.checkpoints.locate import MINILM
+from bert_features.checkpoints.other_files import check_regular
 from bert_features.errors import MissingExtraError
 
 logger = logging.getLogger("bert_features")
@@ -47,7 +48,9 @@ def source_of(name: str) -> Source:
 
 def local_file(path: str | Path) -> Path:
     """The local path of a file; one on an object store is copied into the cache by `fetch_file`."""
-    return remote.fetch_file(str(path)) if files.is_url(path) else files.local_path(path)
+    local = remote.fetch_file(str(path)) if files.is_url(path) else files.local_path(path)
+    check_regular(local)
+    return local
 
 
 def _minilm(name: str) -> Path:

@@ -1,6 +1,7 @@
 """Finding checkpoints: their config, vocabulary and casing, and the embedded model."""
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,29 @@ def test_a_form_of_gelu_that_is_none(safetensors):
 def test_names_that_no_checkpoint_can_have(name, message):
     with pytest.raises(CheckpointError, match=message):
         find_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "modules.json"),
+        *("added_tokens.json", "model.safetensors.index.json", "1_Pooling/config.json"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["device", "folder"])
+def test_what_is_no_file_is_refused_where_a_file_is_read(kind, name, safetensors, tmp_path):
+    """A device stands for a pipe, at which a test that fails would wait for ever."""
+    folder = shutil.copytree(safetensors, tmp_path / "uncased")
+    path = folder / name
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    path.mkdir() if kind == "folder" else path.symlink_to(os.devnull)
+    for wanted in (folder, folder / "model.safetensors"):
+        if wanted == folder or path.parent == folder:
+            with pytest.raises(CheckpointError, match=f"{name} is a pipe, a device or a folder"):
+                find_checkpoint(wanted)
+    with pytest.raises(CheckpointError, match="null is a pipe, a device or a folder"):
+        find_checkpoint(safetensors, vocab_file=os.devnull)
 
 
 def test_config_vocabulary_and_activation_can_be_given(safetensors, tf1, tmp_path):
