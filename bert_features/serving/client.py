@@ -253,7 +253,8 @@ class Client(EncodesByPrompt):
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
         check_spans(spans, call.wanted)
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
+        texts = list(texts) if is_list else [texts]
         kind = kind_of(texts, is_tokenized=is_tokenized)
         notice_separator([text for text in texts if isinstance(text, str)])
         parts = cut(texts, kind, call.wanted, call.info, spans=spans)

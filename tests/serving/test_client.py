@@ -183,6 +183,8 @@ def test_errors_name_texts_as_the_caller_counts_them(service):
             ConfigError,
             r"no blocking; did you mean ThreadPoolExecutor\(\)",
         ),
+        (None, {}, InputError, r"texts\[0\] is None; allowed: a string"),
+        (b"a", {}, InputError, r"texts\[0\] is b'a'; allowed: a string"),
         (["a", math.nan], {}, InputError, r"texts\[1\] is nan; .*; leave a missing text out, or"),
         (["a"], {"outputs": ["other"] * 2}, ConfigError, "output is 'other'; .* once"),
     ],
