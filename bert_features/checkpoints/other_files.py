@@ -43,14 +43,19 @@ def is_adapter(name: str) -> bool:
 def check_regular(path: Path) -> None:
     """Refuses a pipe, which may never end, a device or a folder in place of a checkpoint's file.
 
+    So is a link that leads nowhere: its settings would be read as absent.
+
     The files are those of a folder and of its modules, or a file and those beside it.
     """
     found = (
         (*path.glob("*"), *path.glob("*/*")) if path.is_dir() else (path, *path.parent.glob("*"))
     )
     for each in found:
-        if (each == path or _READ.fullmatch(each.name)) and each.exists() and not each.is_file():
-            raise CheckpointError(f"{each} is a pipe, a device or a folder; allowed there: a file")
+        is_read = each.exists() if each == path else _READ.fullmatch(each.name)
+        if is_read and not each.is_file():
+            raise CheckpointError(
+                f"{each} is a pipe, a device, a folder or a broken link; allowed there: a file"
+            )
 
 
 def check_pointer(path: Path) -> None:
