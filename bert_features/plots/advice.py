@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_features.config.layers import EMBEDDINGS
+from bert_features.plots.model import layer_name
 from bert_features.plots.scores import METRICS, Score, Scores
 
 # Differences that would come by chance more often than this do not count.
@@ -87,11 +88,25 @@ def advise(found: Scores) -> Advice:
         gain = "needs fewer layers" if choice.layer != best.layer else "has a simpler pooling"
         reason = f"within one standard error of the highest, {best.describe()}, and {gain}"
     sentence = f"Use {choice.describe()}: {reason}.{_doubt(scores, best, choice)} {level}"
+    sentence += _selectivity(scores, best, choice)
     if worse := [name for name, folds in by_name.items() if not beats(folds)]:
         sentence += f" No layer is distinguishably better than {worse[0]}."
     elif choice.layer == EMBEDDINGS:
         sentence += _EMBEDDINGS_WIN
     return Advice(best, choice, sentence)
+
+
+def _selectivity(scores: Sequence[Score], best: Score, choice: Score) -> str:
+    """Names the score of the highest selectivity, unless it is named already, and weighs both."""
+    peak = max((choice, best, *scores), key=lambda score: round(score.selectivity.mean(), 3))
+    if peak is choice or peak is best:
+        return ""
+    return (
+        " Selectivity, what the score exceeds that of random labels by, is "
+        f"{choice.selectivity.mean():.3f} there and highest at {layer_name(peak.layer)}, "
+        f"{peak.pooling}: {peak.selectivity.mean():.3f}. Weigh the score to predict these labels, "
+        "selectivity to say what the layer itself knows."
+    )
 
 
 def _doubt(scores: Sequence[Score], best: Score, choice: Score) -> str:

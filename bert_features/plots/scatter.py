@@ -3,9 +3,10 @@
 Dimensions: `N` texts, `D` width of a vector.
 """
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
@@ -19,6 +20,8 @@ from bert_features.plots.labelled import Labelled
 from bert_features.plots.labels import clip
 from bert_features.plots.model import Layer, Model, Report, check_names, layer_name
 from bert_features.plots.pooled import check_memory, combinations, without_noise
+
+logger = logging.getLogger("bert_features")
 
 POOLINGS = ("mean", "cls")
 MAX_TEXTS, MIN_TEXTS = 2000, 5
@@ -144,11 +147,14 @@ def scatter_texts(
 ) -> Scatter:
     """Computes the places of texts in the plane; the methods are keys of `METHODS`.
 
+    Empty texts are left out, and a log line counts them.
+
     Raises:
       ConfigError: a layer, a pooling or a method is not allowed.
       InputError: there are too few texts, too many texts or too many classes.
       MissingExtraError: UMAP is wanted, but umap-learn is not installed.
     """
+    labelled = _without_empty(labelled)
     _check(labelled, methods)
     model = Model.find(settings)
     entries = model.layers(layers)
@@ -182,6 +188,17 @@ def _on_one_thread(panels: Sequence[_Panel], report: Report) -> Iterator[_Panel]
         for done, panel in enumerate(panels):
             report("panels", done, len(panels))
             yield panel
+
+
+def _without_empty(labelled: Labelled) -> Labelled:
+    """The texts that are not empty: the others are one point, far from these."""
+    examples, labels = labelled.examples, labelled.labels
+    full = [i for i, e in enumerate(examples) if e.text_a.strip() or (e.text_b or "").strip()]
+    if empty := len(examples) - len(full):
+        message = "%d of %d texts of %s are empty and left out: all of them have the same vector"
+        logger.warning(message, empty, len(examples), labelled.name)
+    kept = None if labels is None else [labels[i] for i in full]
+    return replace(labelled, examples=[examples[i] for i in full], labels=kept)
 
 
 def _check(labelled: Labelled, methods: Sequence[str]) -> None:

@@ -106,7 +106,7 @@ class WordSimilarity(Chart):
         means, pairs = [], []
         places = [layer_place(layer) for layer in self.cosines]
         for name, values in self.groups().items():
-            label = f"{name} (mean of {values.shape[1]:,})"
+            label = f"{name} (mean of {values.shape[1]:,} pairs)"
             # The range that holds 80 % of the pairs.
             low, high = np.quantile(values, (0.1, 0.9), axis=1)
             rows = zip(values.mean(1), low, high, strict=True)

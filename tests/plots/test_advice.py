@@ -79,6 +79,20 @@ def test_of_equal_scores_the_first_is_the_best():
     assert advise(make_scores([LOW, BEST, again])).best is BEST
 
 
+def test_a_layer_of_higher_selectivity_is_named_with_how_to_weigh_it():
+    """Selectivities 0.95 - 0.6 and 0.94 - 0.25. That of the highest score needs no more words."""
+    remembers = make_score(0, "mean", *BEST.folds, control=0.6)
+    knows = make_score(1, "cls", 0.93, 0.95, 0.9, 0.98)
+    found = advise(make_scores([remembers, knows]))
+    assert (found.best, found.choice) == (remembers, remembers)
+    assert found.sentence.endswith(
+        " Selectivity, what the score exceeds that of random labels by, is 0.350 there and highest "
+        "at layer 1, cls: 0.690. Weigh the score to predict these labels, selectivity to say what "
+        "the layer itself knows."
+    )
+    assert "electivity" not in advise(make_scores([knows, remembers])).sentence
+
+
 def test_chance_is_not_recommended():
     noise = make_score(1, "mean", 0.4, 0.6, 0.5, 0.6, metric="balanced_accuracy")
     found = advise(make_scores([noise]))

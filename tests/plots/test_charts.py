@@ -77,11 +77,16 @@ CHARTS = {
     ),
     "word": (
         WordSimilarity("toy model", "bank", occurrences(4), cosines(4, 4), 0),
-        ["each pair, layer 0", "same label (mean of 2)", "other label (mean of 4)", "2 x: the ba"],
+        [
+            "each pair, layer 0",
+            "same label (mean of 2 pairs)",
+            "other label (mean of 4 pairs)",
+            "2 x: the ba",
+        ],
     ),
     "many pairs": (
         WordSimilarity("toy model", "bank", occurrences(40), cosines(40, 40), 0),
-        ["mean and 80 % of the pairs", "other label (mean of 400)", "40 y: the bank 39"],
+        ["mean and 80 % of the pairs", "other label (mean of 400 pairs)", "40 y: the bank 39"],
     ),
     "attention": (
         Attention(

@@ -40,6 +40,23 @@ def test_pca_is_that_of_scikit_learn(shape):
     np.testing.assert_allclose(METHODS["pca"][1](vectors), wanted, atol=1e-9)
 
 
+def test_empty_texts_which_would_be_one_point_are_left_out(settings, passes, caplog):
+    texts = labelled([*TEXTS[:3], "", *TEXTS[3:], " \t"], tuple("xyxzxyxz"))
+    found = scatter_texts(settings, texts, layers=[1], poolings=["mean"], methods=["pca"])
+    assert passes == [6]
+    wanted = scatter_texts(
+        settings,
+        labelled(labels=tuple("xyxxyx")),
+        layers=[1],
+        poolings=["mean"],
+        methods=["pca"],
+    )
+    assert found.data() == wanted.data()
+    assert caplog.messages == [
+        "2 of 8 texts of in.csv are empty and left out: all of them have the same vector"
+    ]
+
+
 def test_all_layers_and_poolings_come_from_one_pass(settings, passes):
     found = scatter_texts(settings, labelled(), poolings=["mean", "pooler"], methods=["pca"])
     assert passes == [6]
