@@ -160,6 +160,11 @@ def _write_tf1(config: BertConfig, weights: Weights, folder: Path) -> None:
 def _write_safetensors(config: BertConfig, weights: Weights, folder: Path) -> None:
     from safetensors.numpy import save_file
 
+    if config.num_hidden_groups and not config.projects_embeddings:  # Google's, of equal widths
+        config = config.model_copy(update={"always_projects": True})
+        unit = np.eye(config.hidden_size, dtype=np.float32)
+        weights = {**weights, "embeddings_project/kernel": unit}
+        weights["embeddings_project/bias"] = 0 * unit[0]
     _write_json(folder / "config.json", config_values(config, "huggingface"))
     tensors = {
         row.huggingface: np.ascontiguousarray(

@@ -32,7 +32,6 @@ class Encoded:
       special_ids: the ids of [CLS] and [SEP].
       dense: weights of Dense modules by canonical name.
       head: the masked-LM head; None if no output needs it.
-      pieces: see `Pooled`.
     """
 
     states: Mapping[str, Any]
@@ -41,7 +40,6 @@ class Encoded:
     special_ids: Sequence[int] = ()
     dense: Mapping[str, Tensor] = field(default_factory=dict)
     head: Head | None = None
-    pieces: int | None = None
 
 
 def _layers(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
@@ -85,7 +83,7 @@ def _sparse(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
             mask = ops.where(ids == special, 0, mask)
         return {output.name: weights * ops.cast(ops.expand_dims(mask, -1), weights.dtype)}
     assert encoded.head is not None
-    pooled = Pooled(mask, output.pooling, output.min_weight, encoded.pieces)
+    pooled = Pooled(mask, output.pooling, output.min_weight)
     return {output.name: encoded.head(output.max_units, None, pooled)[0]}
 
 

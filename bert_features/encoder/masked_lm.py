@@ -23,9 +23,12 @@ _GELU_ERF = ("electra", "roberta", "xlm-roberta", "camembert", "mpnet", "gte")
 
 
 class MaskedLMHead(Part):
-    """Dense layer with activation, layer norm, product with the word embeddings, bias."""
+    """Dense layer with activation, layer norm, product with the word embeddings, bias.
 
-    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+    The rows of the word embeddings behind the `pieces` of the vocabulary are no terms.
+    """
+
+    def __init__(self, config: BertConfig, pieces: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         width = config.embedding_width
         activation = "gelu_erf" if config.model_type in _GELU_ERF else config.head_act
@@ -34,7 +37,7 @@ class MaskedLMHead(Part):
         self.transform = Dense(config.hidden_size, width, activation, name="transform", **dense)
         self.norm = LayerNorm(config, width, name="norm", **part)
         self.bias = self.vector("output_bias", config.vocab_size)
-        self.built = True
+        self.built, self.pieces = True, pieces
 
     def table(self) -> Table:
         """Its variables with the canonical names of their weights."""
@@ -71,7 +74,8 @@ class MaskedLMHead(Part):
         if pooled is not None and top_k is not None:
             hidden = self._hidden(ops.reshape(states, (-1, size)))
             hidden = ops.reshape(hidden, (*rows, hidden.shape[-1]))
-            return (heaviest(hidden, *self._output(words), top_k, pooled),)
+            table, bias = (each[: self.pieces] for each in self._output(words))
+            return (heaviest(hidden, table, bias, top_k, pooled),)
         if target_ids is None:
 
             def top(logits: Tensor) -> tuple[Tensor, Tensor]:

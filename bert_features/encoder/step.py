@@ -87,7 +87,7 @@ class DeviceStep:
         self.outputs = tuple(outputs)
         self._packed = packed
         self.inputs = input_names(self.outputs, packed=packed)
-        self._special_ids, self._pieces = tuple(special_ids), pieces
+        self._special_ids = tuple(special_ids)
         self._precision = precision
         dtype = "float32" if precision == "int8" else precision
         self.encoder = BertEncoder(
@@ -104,7 +104,7 @@ class DeviceStep:
         self.head = None
         if needs(self.outputs, "head"):
             initializer = self.encoder.embeddings.initializer
-            self.head = MaskedLMHead(config, initializer=initializer, dtype=dtype)
+            self.head = MaskedLMHead(config, pieces, initializer=initializer, dtype=dtype)
         shapes = {n: s for m in dense_modules(self.outputs) for n, s in m.shapes.items()}
         self._dense = {
             name: keras.Variable("zeros", shape, "float32")  # a shape alone, where `tpu` compiles
@@ -160,8 +160,7 @@ class DeviceStep:
             )
         attention = dict(zip(layers, states.get("attention", ()), strict=True))
         encoded = Encoded(
-            *(states, batch, attention, self._special_ids, dense),
-            *(self._head(weights, states), self._pieces),
+            states, batch, attention, self._special_ids, dense, self._head(weights, states)
         )
         results: Predictions = {}
         for kind in dict.fromkeys(output.kind for output in self.outputs):

@@ -21,13 +21,11 @@ class Pooled(NamedTuple):
       mask: int32 [B, S], 1 for real tokens.
       pooling: `max` or `sum`, with `_log1p` behind it of a logarithm more.
       least: weights that are no larger are not counted.
-      pieces: number of pieces of the vocabulary; further rows of the table are no terms.
     """
 
     mask: Tensor
     pooling: str
     least: float
-    pieces: int | None = None
 
 
 def heaviest(hidden: Tensor, table: Tensor, bias: Tensor, top_k: int, pooled: Pooled) -> Tensor:
@@ -44,8 +42,7 @@ def heaviest(hidden: Tensor, table: Tensor, bias: Tensor, top_k: int, pooled: Po
       float32 [B, 2 K + 1]: ids, in float32 exact below 2^24, then weights, the heaviest first; and
       the number of terms that weigh more than `least`.
     """
-    mask, pooling, least, pieces = pooled
-    table, bias = table[:pieces], bias[:pieces]
+    mask, pooling, least = pooled
     top_k = min(top_k, bias.shape[0])
     is_sum = pooling.startswith("sum")
     if not is_sum:
@@ -59,11 +56,11 @@ def heaviest(hidden: Tensor, table: Tensor, bias: Tensor, top_k: int, pooled: Po
         size, length, width = ops.shape(states)
         flat = ops.reshape(states, (-1, width))
 
-        def of_pieces(part: tuple[Tensor, ...]) -> tuple[Tensor]:
-            logits = ops.matmul(flat, ops.transpose(part[0]))
+        def of_pieces(pieces: tuple[Tensor, ...]) -> tuple[Tensor]:
+            logits = ops.matmul(flat, ops.transpose(pieces[0]))
             logits = ops.reshape(logits, (size, length, -1))
             if is_sum:
-                values = activate(logits + part[1][:, 0]) * ops.expand_dims(real, -1)
+                values = activate(logits + pieces[1][:, 0]) * ops.expand_dims(real, -1)
                 return (ops.transpose(ops.sum(values, axis=1)),)
             return (ops.transpose(ops.max(logits, axis=1)),)
 

@@ -103,6 +103,19 @@ def test_the_settings_of_sentence_transformers_are_kept(safetensors, tmp_path, t
         assert settings_of(tmp_path / "out") == source
 
 
+def test_an_albert_of_equal_widths_gets_the_projection_that_transformers_wants(tmp_path):
+    values = {**config_values(TOY, "google"), "num_hidden_groups": 2, "embedding_size": 8}
+    google = BertConfig.from_dict(values, family="google")
+    assert (google.model_type, google.projects_embeddings) == ("albert", False)
+    weights = random_weights(google)
+    TARGETS["safetensors"](google, weights, tmp_path)
+    copy = find_checkpoint(tmp_path)
+    found = read_weights(copy, pooler=True)
+    np.testing.assert_array_equal(found.pop("embeddings_project/kernel"), np.eye(8))
+    assert not found.pop("embeddings_project/bias").any()
+    assert_same(found, weights)
+
+
 def test_a_copy_refuses_the_poolings_that_the_source_refuses(copy, tmp_path):
     write_settings(copy, modes=["weightedmean"])
     out = convert(find_checkpoint(copy), tmp_path / "out", to="tf1")
