@@ -214,7 +214,7 @@ def _describe_rare(summary: "ExtractSummary", settings: ExtractConfig) -> dict[s
         rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
         if counts.examples_from_cache:
             rows["reused"] += f", {counts.examples_from_cache:,} from the cache"
-        if summary.before.examples and settings.cache is None:
+        if summary.before.examples not in (0, counts.examples) and settings.cache is None:
             rows["reused"] += "; without --cache a run computes the texts of earlier runs again"
     if counts.empty_examples:
         rows["empty"] = f"{counts.empty_examples:,} examples without text"

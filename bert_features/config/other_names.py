@@ -1,4 +1,4 @@
-"""Names of transformers, sentence-transformers, flair and bert-as-service that people try here."""
+"""Names of transformers, sentence-transformers, flair, KerasHub and bert-as-service, tried here."""
 
 from bert_features.errors import ConfigError, Spell, as_keyword
 
@@ -22,7 +22,7 @@ _MEANT = {
     "encode": "embed predict",
     "outputs[0].width": "get_sentence_embedding_dimension embedding_length",
     "FeatureExtractor.from_checkpoint": "SentenceTransformer AutoModel BertModel from_pretrained "
-    "TransformerWordEmbeddings TransformerDocumentEmbeddings",
+    "TransformerWordEmbeddings TransformerDocumentEmbeddings BertBackbone",
     "FullTokenizer": "AutoTokenizer BertTokenizer BertTokenizerFast",
     "Client('http://HOST:8000')": "BertClient ConcurrentBertClient ip port port_out",
     "ThreadPoolExecutor().submit(client.encode, texts)": "encode_async fetch fetch_all blocking",
