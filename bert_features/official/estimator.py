@@ -15,11 +15,10 @@ from bert_features.batches.input_fn import TextInputFn
 from bert_features.errors import ConfigError
 from bert_features.files import locate
 from bert_features.machine.names import Device, RuntimeName
-from bert_features.official.eagerly import eagerly
 from bert_features.official.graph_step import GraphStep, UserModelFn
 from bert_features.official.input_fn import InputFn, MemoryInputFn
 from bert_features.official.model_fn import ModeKeys, ModelFn, both_spellings
-from bert_features.official.user_inputs import feature_specs, open_dataset, read_features
+from bert_features.official.user_inputs import eagerly, feature_specs, open_dataset, read_features
 from bert_features.runtime.base import CompiledStep, Runtime
 from bert_features.runtime.loop import run_step
 from bert_features.runtime.start import make_runtime
@@ -156,17 +155,17 @@ class Estimator:
 
     def _compiled_for(self, source: Any, checkpoint_path: str | None) -> "_Compiled":
         """The step for a source of batches; the step of the last call if it fits."""
-        if isinstance(self._model_fn, ModelFn):
-            if checkpoint_path is not None:
-                raise ConfigError(
-                    "checkpoint_path is given, but this model_fn has read its weights already; "
-                    "pass the checkpoint to model_fn_builder"
-                )
-            assert self._compiled is not None  # since __init__
-            return self._compiled
         checkpoint = checkpoint_path
         if not checkpoint and self.model_dir is not None:
             checkpoint = tf.train.latest_checkpoint(self.model_dir)
+        if isinstance(self._model_fn, ModelFn):
+            if checkpoint:
+                raise ConfigError(
+                    f"checkpoint_path or model_dir gives {checkpoint}, but this model_fn has read "
+                    "its weights already; pass the checkpoint to model_fn_builder"
+                )
+            assert self._compiled is not None  # since __init__
+            return self._compiled
         if isinstance(source, TextInputFn):
             features = both_spellings(feature_specs(source(self._text_params)))
         else:
@@ -201,7 +200,8 @@ class Estimator:
                     raise ConfigError(
                         f"the features are {', '.join(columns)}; expected also {', '.join(missing)}"
                     )
-                real = _real_rows(columns)
+                if "tokens_lost" in columns:  # a batch of TextInputFn
+                    real = _real_rows(columns)
             yield _Batch(self._filled(columns), real)
 
     def _filled(self, columns: Columns) -> Columns:

@@ -167,6 +167,8 @@ class BertModel:
         for name, tensor in inputs.items():
             if not tensor.shape.is_compatible_with(input_ids.shape):
                 raise ValueError(f"{name} is {tensor.shape}, but input_ids is {input_ids.shape}")
+        # Below 0 Keras counts from the end; TensorFlow refuses what lies beyond it, on a CPU.
+        inputs["input_word_ids"] = tf.where(input_ids < 0, checked.vocab_size, input_ids)
         outputs, _ = encoder.stateless_call(weights, [], inputs)
         self.embedding_table = weights[0]
         rows = [-1, checked.hidden_size]
@@ -231,10 +233,7 @@ def _initializer(name: str, initializer_range: float) -> Any:
 def get_shape_list(
     tensor: Tensor, expected_rank: int | Sequence[int] | None = None, name: str | None = None
 ) -> list[Any]:
-    """The size of each dimension: an int, or a scalar tensor where it is unknown.
-
-    Raises ValueError if the rank is not the expected one, or one of these.
-    """
+    """The size of each dimension, an int, or a tensor where it is unknown; ValueError by rank."""
     ranks = [expected_rank] if isinstance(expected_rank, int) else expected_rank
     if ranks and tensor.shape.rank not in ranks:
         raise ValueError(f"{name or tensor.name} is {tensor.shape}; allowed ranks: {ranks}")

@@ -9,6 +9,7 @@ any other dropped name is an AttributeError.
 """
 
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -62,6 +63,15 @@ def disable_v2_behavior() -> None:
 
 
 disable_eager_execution = disable_v2_behavior
+_of_thread = threading.local()
+
+
+def reset_default_graph() -> None:
+    """Enters a new graph, in which this thread stays: for programs that make tensors in none."""
+    if hasattr(_of_thread, "entered"):
+        _of_thread.entered.__exit__(None, None, None)
+    _of_thread.entered = tf.Graph().as_default()
+    _of_thread.entered.__enter__()
 
 
 def __getattr__(name: str) -> Any:

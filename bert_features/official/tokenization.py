@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_features.checkpoints.published import resolve
 from bert_features.errors import CheckpointError
 from bert_features.official import refusing
-from bert_features.official.eagerly import eagerly
+from bert_features.official.user_inputs import eagerly
 from bert_features.text import tokenization
 from bert_features.text.tokenizer import Tokenizer
 from bert_features.text.unicode_tables import CHINESE_RANGES, is_punctuation
@@ -39,18 +39,16 @@ class FullTokenizer:
       vocab_file: the path or the address of a `vocab.txt`.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
 
-    Its attributes `vocab`, `inv_vocab`, `basic_tokenizer` and `wordpiece_tokenizer` may be changed.
-
     Raises:
       CheckpointError: the vocabulary cannot be read, is empty, or is not UTF-8.
     """
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True) -> None:
-        self._made_of = _read_pieces(vocab_file), do_lower_case
-        self.vocab = ids_of(self._made_of[0])
+        self.vocab = load_vocab(vocab_file)
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
-        self.basic_tokenizer = BasicTokenizer(do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+        self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
+        self._made_of = dict(self.vocab), do_lower_case
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The pieces of one text."""
@@ -71,10 +69,7 @@ class FullTokenizer:
 
 
 def tokenize_all(tokenizer: Any, texts: Iterable[str | bytes]) -> list[list[str]]:
-    """What `tokenizer.tokenize` gives for each text, of any tokenizer.
-
-    By a graph, many times as fast, where nothing was changed.
-    """
+    """What any tokenizer's `tokenize` gives; by a graph, which is fast, if nothing was changed."""
     graph = _graph_of(tokenizer)
     if graph is None:
         return [tokenizer.tokenize(text) for text in texts]
@@ -90,13 +85,15 @@ def _graph_of(tokenizer: Any) -> Tokenizer | None:
         return tokenizer if is_ours and "tokenize" not in vars(tokenizer) else None
     if type(tokenizer) is not FullTokenizer or _code() != _CODE:
         return None
-    pieces, do_lower_case = tokenizer._made_of
+    vocab, do_lower_case = tokenizer._made_of
     parts = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
-    made = BasicTokenizer(do_lower_case), WordpieceTokenizer(ids_of(pieces))
+    made = BasicTokenizer(do_lower_case), WordpieceTokenizer(vocab)
     own_methods = vars(tokenizer).keys() & vars(FullTokenizer).keys()
     if own_methods or [(type(p), vars(p)) for p in parts] != [(type(p), vars(p)) for p in made]:
         return None
-    if tokenizer not in _graphs:
+    if tokenizer not in _graphs and len({*vocab.values()}) == len(vocab):
+        by_id = {index: piece for piece, index in vocab.items()}
+        pieces = [by_id.get(index, "") for index in range(1 + max(by_id))]
         with contextlib.suppress(CheckpointError):  # it needs [UNK]
             _graphs[tokenizer] = eagerly(tokenization.FullTokenizer)(pieces, do_lower_case)
     return _graphs.get(tokenizer)
@@ -131,8 +128,6 @@ class BasicTokenizer:
                 word = self._run_strip_accents(word.lower())
             parts += self._run_split_on_punc(word)
         return whitespace_tokenize(" ".join(parts))
-
-    # Methods as in the original, for programs that call or replace them.
 
     def _clean_text(self, text: str) -> str:
         real = (c for c in text if c not in "\0\ufffd" and not _is_control(c))

@@ -11,9 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_features.errors import ConfigError
-from bert_features.official.eagerly import eagerly
 from bert_features.official.estimator import Estimator, RunConfig
 from bert_features.official.model_fn import ModelFn
+from bert_features.official.user_inputs import eagerly
 from bert_features.runtime.base import Runtime
 from bert_features.runtime.start import make_runtime
 

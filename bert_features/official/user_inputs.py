@@ -1,17 +1,36 @@
-"""The input_fn of a user: called as TensorFlow 1 called it, its dataset checked and read.
+"""What is a user's own: an input_fn, called as by TensorFlow 1, its dataset; a graph around all.
 
 Shape legend: `B` batch.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
 from bert_features.batches.bucketing import Columns
 from bert_features.errors import ConfigError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def eagerly(function: _Function) -> _Function:
+    """The same function; within a graph it runs in a thread of its own, which is within none."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **settings: Any) -> Any:
+        if tf.executing_eagerly():
+            return function(*arguments, **settings)
+        with ThreadPoolExecutor() as threads:
+            result = threads.submit(function, *arguments, **settings).result()
+        if isinstance(result, Generator):  # the caller may build its graph between two values
+            return iter(eagerly(lambda: next(result, None)), None)
+        return result
+
+    return cast(_Function, run)
 
 
 def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, Any]) -> Any:

@@ -153,6 +153,18 @@ def test_a_changed_tokenizer_is_asked(toy, change, text, tokens):
     assert tokenizer.encode_ids([text]) == [features.input_ids[1 : len(wanted) - 1]]
 
 
+@pytest.mark.parametrize("index", [33, 5])  # of its own, or that of another piece
+def test_a_vocabulary_read_by_a_program(toy, monkeypatch, index):
+    """By a `load_vocab` that it puts in place of ours for a while."""
+    load_vocab = tokenization.load_vocab
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenization, "load_vocab", lambda path: {**load_vocab(path), "ab": index})
+        tokenizer = tokenization.FullTokenizer(f"{toy}/vocab.txt")
+        assert tokenizer.encode_ids(["ab b"]) == [[index, 17]]
+    assert tokenizer.tokenize("ab b is") == ["ab", "b", "is"]
+    assert tokenizer.encode_ids(["ab b is"]) == [[index, 17, 5]]
+
+
 @pytest.mark.parametrize("patched", ["module", "class"])
 def test_changed_functions_are_asked(toy, monkeypatch, patched):
     tokenizer = tokenization.FullTokenizer(f"{toy}/vocab.txt")

@@ -403,6 +403,9 @@ class TestInputs:
         for row, length in enumerate(LENGTHS):
             got = results[row]["layer_output_0"][:length]
             np.testing.assert_allclose(got, STATES[-1][row, :length], rtol=0, atol=2e-5)
+        unnumbered = tf.data.Dataset.from_tensors({**FEATURES, "unique_ids": np.full(5, -1)})
+        estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
+        assert [r["unique_id"] for r in estimator.predict(lambda: unnumbered)] == [-1] * 5
 
     @pytest.mark.slow
     def test_a_users_own_around_ours_for_our_model(self):
@@ -530,3 +533,15 @@ def test_a_checkpoint_path_for_our_own_model_fn(toy):
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
     with pytest.raises(ConfigError, match="pass the checkpoint to model_fn_builder"):
         list(estimator.predict(input_fn, checkpoint_path=f"{toy}/bert_model.ckpt"))
+
+
+def test_a_trained_model_in_the_model_dir_of_our_own_model_fn(tmp_path):
+    """The original read the weights from there."""
+    stored(tmp_path / "model.ckpt-9", np.ones(1, np.float32))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"')
+    outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
+    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs), model_dir=str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"model_dir gives .*model\.ckpt-9, but this model_fn has"
+    ):
+        next(estimator.predict(input_fn))

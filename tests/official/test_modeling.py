@@ -194,6 +194,15 @@ def test_a_mask_of_any_values_has_the_official_arithmetic(toy, values, tolerance
     np.testing.assert_allclose(got["sequence_output"], wanted[-1], rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("bad", [-1, 30])
+def test_ids_that_the_vocabulary_lacks(graph, bad):
+    model = modeling.BertModel(TOY, False, tf.constant([[2, bad, 3]]))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 30 is not in \[0, 30\)"):
+            session.run(model.get_sequence_output())
+
+
 def test_variables_have_the_official_names(toy):
     with tf.Graph().as_default():
         modeling.BertModel(TOY, False, tf.constant([[1, 2]]))
@@ -221,7 +230,10 @@ def test_a_relative_of_bert_is_refused(graph):
             "from bert_features.official import optimization",
             "to train, use BertFeatures; docs/migrating",
         ),
-        ("from bert_features.official.modeling import gelu", r"use tf\.nn\.gelu\(x, approx"),
+        (
+            "from bert_features.official.modeling import gelu",
+            r"use gelu\(x, approximate=True\) of tensorflow\.nn; docs",
+        ),
         ("modeling.transformer_model", "use BertEncoder; docs/migrating"),
         (
             "from bert_features.official.extract_features import convert_lst_to_features",

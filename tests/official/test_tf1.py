@@ -1,5 +1,7 @@
 """tf1: TensorFlow 1's names, and those of tf.contrib.tpu, with the originals' arguments."""
 
+import gc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,24 @@ def test_training_is_refused(name):
     estimator = tf.contrib.tpu.TPUEstimator(model_fn, use_tpu=False)
     with pytest.raises(ConfigError, match="this estimator predicts only; to train, use the Keras"):
         getattr(estimator, name)(input_fn, max_steps=1)
+
+
+def test_a_program_enters_a_graph():
+    """And stays there, also when it resets it; other threads do not."""
+
+    def program():
+        for _ in range(2):
+            tf.reset_default_graph()
+            gc.collect()
+            assert not tensorflow.executing_eagerly()
+            assert tf.get_default_graph().get_operations() == []
+            doubled = tf.placeholder(tf.int32, [], "x") * 2
+            with tf.Session() as session:
+                assert session.run(doubled, {"x:0": 4}) == 8
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(program).result()
+    assert tensorflow.executing_eagerly()
 
 
 def test_eager_execution_stays_on(log):
