@@ -59,6 +59,7 @@ def _folders() -> dict[str, Folder]:
             vocab | {CONFIG: {"do_lower_case": True, "additional_special_tokens": ["[E1]"]}}, "bert"
         ),
         "bert json": Folder({JSON: wordpiece(), CONFIG: {}}, "bert"),
+        "both": Folder(vocab | {JSON: wordpiece()}, "bert"),
         "generic": Folder(
             {JSON: wordpiece(), CONFIG: {"tokenizer_class": "PreTrainedTokenizerFast"}}, "bert"
         ),
@@ -241,7 +242,7 @@ def _changes() -> Iterator[Change]:
     for name, folder in FOLDERS.items():
         values = _values(folder.pieces, SIZE)
         for key, each in values.items():
-            if key == "do_basic_tokenize" and name in ("mpnet", "bert json"):
+            if key == "do_basic_tokenize" and name in ("mpnet", "bert json", "both"):
                 continue  # no class of transformers 5 follows it there
             yield from (Change(name, CONFIG, key, value) for value in each)
         for key in (*_TOKENS, "additional_special_tokens", "extra_special_tokens"):

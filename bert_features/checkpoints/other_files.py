@@ -47,15 +47,15 @@ def check_regular(path: Path) -> None:
 
     The files are those of a folder and of its modules, or a file and those beside it.
     """
-    found = (
-        (*path.glob("*"), *path.glob("*/*")) if path.is_dir() else (path, *path.parent.glob("*"))
-    )
-    for each in found:
-        is_read = each.exists() if each == path else _READ.fullmatch(each.name)
-        if is_read and not each.is_file():
-            raise CheckpointError(
-                f"{each} is a pipe, a device, a folder or a broken link; allowed there: a file"
-            )
+    with contextlib.suppress(OSError, ValueError):  # whoever reads it says so
+        is_folder = path.is_dir()
+        inside = [*path.glob("*"), *path.glob("*/*")] if is_folder else path.parent.glob("*")
+        found = [each for each in inside if _READ.fullmatch(each.name)]
+        for each in [path, *found] if path.exists() and not is_folder else found:
+            if not each.is_file():
+                raise CheckpointError(
+                    f"{each} is a pipe, a device, a folder or a broken link; allowed there: a file"
+                )
 
 
 def check_pointer(path: Path) -> None:

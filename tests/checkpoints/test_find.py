@@ -71,6 +71,12 @@ def test_what_is_no_file_is_refused_where_a_file_is_read(kind, name, safetensors
         find_checkpoint(safetensors, vocab_file=os.devnull)
 
 
+@pytest.mark.parametrize("setting", ["vocab_file", "config_file"])
+def test_a_file_of_a_name_that_no_file_can_have_is_one_error(setting, safetensors):
+    with pytest.raises(CheckpointError, match=r"cannot read .*File name too long"):
+        find_checkpoint(safetensors, **{setting: "x" * 300}, hidden_act="gelu_erf")
+
+
 def test_config_vocabulary_and_activation_can_be_given(safetensors, tf1, tmp_path):
     shutil.copy(safetensors / "model.safetensors", tmp_path / "w.safetensors")
     found = find_checkpoint(
