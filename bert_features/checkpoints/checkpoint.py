@@ -1,10 +1,8 @@
 """Checkpoint: what is known of a checkpoint before its weights are read."""
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -102,11 +100,6 @@ class Checkpoint:
             f"width {config.hidden_size}, vocabulary {config.vocab_size:,}, {casing}, "
             f"{self.weights_path}>"
         )
-
-    @functools.cached_property
-    def digests(self) -> dict[Any, str]:
-        """What `description.weights_sha256` found already."""
-        return {}
 
 
 def named_files(

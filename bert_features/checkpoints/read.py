@@ -95,8 +95,8 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
     pooler, head, modules = needs_pooler(outputs), needs(outputs, "head"), dense_modules(outputs)
     if any(output.max_units for output in outputs):
         modules = tuple(dict.fromkeys([*modules, *checkpoint.tables]))  # queries are a look-up
-    used = pooler, head, modules
-    if used not in checkpoint.digests:
+    used, known = (pooler, head, modules), vars(checkpoint).setdefault("_digests", {})
+    if used not in known:
         names = _names_in(checkpoint)
         _check_names(checkpoint, names, pooler=pooler)
         rows = weight_names.weights(checkpoint.config, pooler=pooler)
@@ -112,8 +112,8 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
             digest.update(f"{name} {value.shape} ".encode())
             digest.update(value.data)
         checkpoint.weights.close()
-        checkpoint.digests[used] = digest.hexdigest()
-    return checkpoint.digests[used]
+        known[used] = digest.hexdigest()
+    return str(known[used])
 
 
 def _view_each(

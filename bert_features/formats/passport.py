@@ -116,9 +116,8 @@ class FeaturePassport:
         }
         if feature.unit == "word":
             space["word_split"] = config.get("word_split")
-        for name in ("modules", "terms"):  # files of earlier versions lack them
-            if name in metadata:
-                space[name] = metadata[name].get(feature.name, [])
+        for name in metadata.keys() & {"modules", "terms"}:
+            space[name] = metadata[name].get(feature.name, [])
         if KINDS[feature.kind].needs == "projection":
             space["sides"] = metadata.get("sides")
         numbers = {name: metadata.get(name) for name in ("precision", "runtime")}
@@ -380,22 +379,19 @@ def _both(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
     return tuple(_DIGEST.sub(r"\1…", text) + alone * text.startswith(side) for text in found)
 
 
-def _are_tables(values: Any) -> bool:
-    return isinstance(values, list) and bool(values) and isinstance(values[0], dict)
-
-
 def find_differences(before: Any, now: Any, name: str = "", *, between: str = ", now") -> list[str]:
     """Each value of two descriptions that differs, as `dtype 'float16', now 'float32'`."""
     pairs: list[tuple[str, Any, Any]] = []
+    are_lists = isinstance(before, list) and isinstance(now, list)
     if isinstance(before, dict) and isinstance(now, dict):
         prefix = "" if name in ("", "settings") else f"{name}."
         keys = sorted(before.keys() | now.keys())
         pairs = [(f"{prefix}{key}", before.get(key), now.get(key)) for key in keys]
-    elif _are_tables(before) and _are_tables(now) and len(before) == len(now):
+    elif are_lists and len(before) == len(now) and any(isinstance(v, dict) for v in before):
         pairs = [(f"{name}[{i}]", *both) for i, both in enumerate(zip(before, now, strict=True))]
     elif before != now:
         values = repr(before), repr(now)
-        if isinstance(before, list) and isinstance(now, list) and max(map(len, values)) > _LONG:
+        if are_lists and max(map(len, values)) > _LONG:
             values = f"of {len(before)} values", f"of {len(now)}"
         return [f"{name} {values[0]}{between} {values[1]}"]
     return [text for key, a, b in pairs for text in find_differences(a, b, key, between=between)]
