@@ -31,9 +31,14 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def config(toy, kept_steps):
-    settings = {"checkpoint": toy, "do_lower_case": True, "level": "word", "label_field": "y"}
-    return ExtractConfig.of(settings)
+def given(toy, kept_steps):
+    """Settings as a user writes them."""
+    return {"checkpoint": toy, "do_lower_case": True, "level": "word", "label_field": "y"}
+
+
+@pytest.fixture
+def config(given):
+    return ExtractConfig.of(given)
 
 
 def found(origin, most=1000, test=None):
@@ -55,18 +60,18 @@ def test_words_of_texts_are_those_with_a_label_and_a_vector(config, path):
     assert len(set(examples.texts.tolist())) == len(texts)
 
 
-def test_a_features_file_gives_the_same_examples(config, path, tmp_path):
+def test_a_features_file_gives_the_same_examples(config, given, path, tmp_path):
     layers = {"layers": ["embeddings", 0, -2, -1], "pooling": "mean"}
-    stored = ExtractConfig.of({**config.model_dump(exclude_unset=True), **layers})
+    stored = ExtractConfig.of({**given, **layers})
     extract(stored, path, tmp_path / "words.npz")
     wanted = found(find_origin(path, config))
-    given = found(find_origin(str(tmp_path / "words.npz"), ExtractConfig()))
+    read = found(find_origin(str(tmp_path / "words.npz"), ExtractConfig()))
     for name in ("labels", "types", "texts"):
-        np.testing.assert_array_equal(getattr(given, name), getattr(wanted, name))
-    assert (given.classes, given.about) == (wanted.classes, "202 words in 61 texts")
-    assert given.vectors.keys() == wanted.vectors.keys()
+        np.testing.assert_array_equal(getattr(read, name), getattr(wanted, name))
+    assert (read.classes, read.about) == (wanted.classes, "202 words in 61 texts")
+    assert read.vectors.keys() == wanted.vectors.keys()
     for pair, vectors in wanted.vectors.items():
-        np.testing.assert_allclose(given.vectors[pair], vectors, atol=1e-5)
+        np.testing.assert_allclose(read.vectors[pair], vectors, atol=1e-5)
     with pytest.raises(
         InputError, match="has 0 word features of layer 0 with pooling max; expected one"
     ):
@@ -77,9 +82,9 @@ def test_a_features_file_gives_the_same_examples(config, path, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"combine": "sum"}, {"outputs": 2}])
-def test_a_features_file_has_each_layer_once(config, path, tmp_path, settings):
+def test_a_features_file_has_each_layer_once(given, path, tmp_path, settings):
     twice = [{"name": n, "level": "word", "layers": [0], "normalize": n == "a"} for n in "ab"]
-    given = config.model_dump(exclude_unset=True) | {"layers": [0, 1], **settings}
+    given |= {"layers": [0, 1], **settings}
     if "outputs" in settings:
         given |= {"outputs": twice}
         del given["level"], given["layers"]
@@ -96,9 +101,9 @@ def test_the_test_has_the_same_layers_and_model(config, path, tmp_path):
         found(origin, test=other)
 
 
-def test_a_features_file_without_labels_is_refused(config, path, tmp_path):
-    plain = config.model_copy(update={"label_field": None, "layers": (-1,)})
-    extract(plain, path, tmp_path / "words.parquet")
+def test_a_features_file_without_labels_is_refused(given, path, tmp_path):
+    plain = given | {"label_field": None, "layers": [-1]}
+    extract(ExtractConfig.of(plain), path, tmp_path / "words.parquet")
     with pytest.raises(
         InputError, match=r"words\.parquet has no labels of words or spans; extract"
     ):
@@ -115,16 +120,14 @@ def test_whole_texts_are_drawn_up_to_the_most(config, path):
     assert found(origin, most=209).about == "202 of 209 words in 61 texts"
 
 
-def test_spans_have_labels_of_their_own(config, tmp_path):
+def test_spans_have_labels_of_their_own(given, tmp_path):
     rows = [
         {"text": "is this the b", "s": [[0, 2, "x"], [3, 7, "y"], [8, 11]]},
         {"text": "no it is", "s": [[0, 2, "x"], [3, 8, "y"]]},
     ]
     (path := tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings = config.model_dump(exclude_unset=True, exclude={"label_field"})
-    origin = find_origin(
-        str(path), ExtractConfig.of({**settings, "level": "span", "span_field": "s"})
-    )
+    settings = given | {"label_field": None, "level": "span", "span_field": "s"}
+    origin = find_origin(str(path), ExtractConfig.of(settings))
     examples = found(origin)
     assert (examples.level, examples.labels.tolist()) == ("span", [0, 1, 0, 1])
     assert examples.texts.tolist() == [0, 0, 1, 1]
