@@ -213,11 +213,11 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from bert_features.checkpoints.read import read_weights
     from bert_features.encoder import step as device_step
-    from bert_features.extraction import canaries, extractor, preparation
+    from bert_features.extraction import extractor, preparation
     from bert_features.runtime import tensorflow as runtime
 
     read, make_model, make_step = extractor.view_weights, device_step.DeviceStep, runtime._StepOnCpu
-    make_tokenizer, find_canaries = preparation.make_tokenizer, canaries.MakesCanaries.find_canaries
+    make_tokenizer, find_canaries = preparation.make_tokenizer, extractor.compute_canaries
 
     def keep(key: Any, make: Callable[[], Any]) -> Any:
         if key not in _steps:
@@ -263,7 +263,7 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         key = str((*settings, preparation.sides, few)), *parts, maker._step, extractor.run_step
         return copy.deepcopy(keep(key, lambda: find_canaries(maker, few=few)))
 
-    monkeypatch.setattr(canaries.MakesCanaries, "find_canaries", kept_canaries)
+    monkeypatch.setattr(extractor, "compute_canaries", kept_canaries)
     monkeypatch.setattr(preparation, "make_tokenizer", kept_tokenizer)
     monkeypatch.setattr(extractor, "view_weights", kept_weights)
     monkeypatch.setattr(device_step, "DeviceStep", kept_model)

@@ -32,9 +32,9 @@ def compare(
 ) -> None:
     """Says whether the vectors of two files, services or models may be compared.
 
-    Compares what the vectors depend on, and the vectors of eight fixed texts that each side has.
-    Prints a line for each feature. The exit status is 1 if one is not comparable. The token of a
-    service is in the variable BERT_FEATURES_TOKEN.
+    Compares how the vectors were made, and the vectors of eight fixed texts that each side has.
+    Prints a line for each feature: same, rounded or other. The exit status is 1 if one is other.
+    The token of a service is in the variable BERT_FEATURES_TOKEN.
     """
     from bert_features.serving.compare import compare as compare_sides
 

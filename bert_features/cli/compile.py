@@ -12,6 +12,7 @@ from bert_features.cli.progress import Heartbeat
 from bert_features.cli.settings import takes_settings
 from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.settings import INPUT
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
     _Bounded = tuple[ShapeReport, Bounds]
 
 _MB = 1e6
+# Those that decide what is computed, and how.
+_SETTINGS = [
+    name
+    for name in (*ExtractConfig.names(decides="vectors"), *ExtractConfig.names(decides="digits"))
+    if ExtractConfig.marks(name).group != INPUT
+]
 
 
 @command("compile --topology v5e:2x2 --architecture bert-base")
-@takes_settings(*ExtractConfig.names("features", "resolved"))
+@takes_settings(*_SETTINGS)
 def compile(
     topology: Annotated[
         str, typer.Option(help="Kind and grid of the TPU chips: v5e:2x2, v4:2x2x1, v6e:1x1, …")

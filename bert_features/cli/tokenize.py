@@ -12,6 +12,7 @@ from bert_features.cli.command import InputArgument, command
 from bert_features.cli.settings import takes_settings
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.json_files import read_json_object
+from bert_features.config.settings import INPUT
 from bert_features.errors import ConfigError
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.contents import no_examples
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 _Format = Literal["tokens", "ids", "jsonl"]
 
-_UNUSED = ("shard", "prompt", "label_field", "span_field")
+_UNUSED = ("shard", "prompt", "spans", "label_field", "span_field")
 # The settings of `extract` that decide what is read and how it is split into pieces.
 _SETTINGS = [
     *("checkpoint", "config_file", "vocab_file", "do_lower_case"),
-    *(name for name in ExtractConfig.names("source") if name not in _UNUSED),
+    *(name for name in ExtractConfig.names(group=INPUT) if name not in _UNUSED),
 ]
 # Bounds of one call of the tokenizer.
 _CALL_EXAMPLES = 1024

@@ -87,20 +87,17 @@ class ExtractConfig(Settings):
         "directory or file, an address (gs://, s3://), a published name (bert-base-uncased), a "
         "TF-Hub handle or a Hugging Face repository.",
         MODEL,
-        role="resolved",
         common=True,
     )
     config_file: PathText | None = setting(
         None,
         "Path or address of bert_config.json or config.json, if it is not beside the weights.",
         MODEL,
-        role="resolved",
     )
     vocab_file: PathText | None = setting(
         None,
         "Path or address of vocab.txt, if it is not beside the weights.",
         MODEL,
-        role="resolved",
         flags=("--vocab-file", "--vocab"),
     )
     do_lower_case: bool | None = setting(
@@ -189,10 +186,9 @@ class ExtractConfig(Settings):
         "Form of attention with JAX: operations that XLA compiles, or on a TPU a kernel in Pallas, "
         "for long rows; auto is xla, but on a GPU cuDNN's kernel for long rows in bfloat16.",
         DEVICES,
-        role="features",
     )
     use_one_hot_embeddings: bool = setting(
-        False, "Look up words by a matrix product instead of a gather.", DEVICES, role="features"
+        False, "Look up words by a matrix product instead of a gather.", DEVICES
     )
     format: FileFormat | None = setting(
         None, "Format of the output file. Default: the suffix decides.", FILES
@@ -208,7 +204,7 @@ class ExtractConfig(Settings):
         "Prompt before each text: the name of one of the checkpoint's, such as document, or the "
         "text itself; empty for none. By default its default prompt with pooling auto, else none.",
         INPUT,
-        served=True,
+        decides="vectors",
     )
     spans: SpanRule | None = setting(
         None,
@@ -216,7 +212,7 @@ class ExtractConfig(Settings):
         "another language than English, as sentences:de; N for chunks of N tokens; N/M for chunks "
         "that share up to M tokens.",
         INPUT,
-        role="features",
+        served=True,
         allowed="sentences, sentences:LANG, N or N/M with M below N",
     )
     label_field: str | None = _INPUT["label_field"]
@@ -237,34 +233,33 @@ class ExtractConfig(Settings):
         SHARD_EXAMPLES, "Examples of a shard, where the output is a folder of shards.", FILES
     )
     buffer_mb: Positive = setting(
-        256, "Megabytes of finished features that may wait to be written.", DEVICES, role="target"
+        256, "Megabytes of finished features that may wait to be written.", DEVICES, decides="bytes"
     )
     uniform_batches: bool = setting(
         False,
         "Compute each row in a batch whose shape depends on the length of the row alone. Equal "
         "texts then have equal features, on a CPU with AVX-512 to the last bit. Implied by dedupe.",
         DEVICES,
-        role="features",
         served=False,
     )
     dedupe: bool = setting(
         False,
         "Compute each distinct text once; cache turns it on. Turns on uniform_batches.",
         FILES,
-        role="reuse",
+        decides="nothing",
     )
     cache: PathText | None = setting(
         None,
         "Folder that keeps the features of each distinct text for later runs with the same "
         "settings, weights and versions.",
         FILES,
-        role="reuse",
+        decides="nothing",
     )
     cache_gb: Annotated[float, Field(gt=0)] | None = setting(
         None,
         "Gigabytes at which the cache folder stops growing; by default no limit.",
         FILES,
-        role="reuse",
+        decides="nothing",
     )
 
     @classmethod

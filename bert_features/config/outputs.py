@@ -132,14 +132,16 @@ class OutputConfig(Settings):
     dim: Positive | None = setting(
         None, "Number of values of each vector to keep, from the first.", OUTPUTS
     )
-    dtype: OutputDtype = setting("float32", "Data type of the features.", OUTPUTS, common=True)
+    dtype: OutputDtype = setting(
+        "float32", "Data type of the features.", OUTPUTS, common=True, decides="digits"
+    )
     calibration: Calibration | None = setting(
         None,
         "What dtype int8 takes the range of each dimension from: a number of texts at the start of "
         "the input (by default 1000), or a features file.",
         OUTPUTS,
         allowed="a number of texts, or the path of a features file",
-        role="resolved",
+        decides="digits",
         served=False,
     )
 

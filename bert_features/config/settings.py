@@ -26,15 +26,16 @@ PathText = Annotated[
     str, BeforeValidator(lambda v: str(v) if isinstance(v, Path) else v), Field(min_length=1)
 ]
 
-# What depends on a setting: the features, by its value or by what it resolves to (weights, shapes
-# of batches); else where examples come from, where features go, or whether they are known already.
-Role = Literal["features", "resolved", "source", "target", "reuse"]
-# Groups of settings, as a help shows them, and the usual role of their settings.
+# What a setting decides: where vectors lie, or their digits alone (by its value or by what it
+# resolves to); or only the bytes of a file, as its format and its texts do; or nothing.
+# `config.recipe` says what has to agree for which use.
+Decides = Literal["vectors", "digits", "bytes", "nothing"]
+# Groups of settings, as a help shows them, and what their settings usually decide.
 MODEL, OUTPUTS, LONG_TEXTS = "Model", "Outputs", "Long texts"
 INPUT, DEVICES, FILES, LIMITS = "Input", "Devices and batches", "Files", "Limits"
-_ROLES: dict[str, Role] = {
-    **{MODEL: "features", OUTPUTS: "features", LONG_TEXTS: "features"},
-    **{INPUT: "source", DEVICES: "resolved", FILES: "target"},
+_DECIDES: dict[str, Decides] = {
+    **{MODEL: "vectors", OUTPUTS: "vectors", LONG_TEXTS: "vectors"},
+    **{INPUT: "bytes", DEVICES: "digits", FILES: "bytes"},
 }
 
 
@@ -51,7 +52,7 @@ class Marks:
     """
 
     group: str
-    role: Role
+    decides: Decides
     common: bool = False
     served: bool = False
     flags: tuple[str, ...] = ()
@@ -74,10 +75,11 @@ def setting(
       help: one sentence or more.
       group: its group in a help; its usual role follows from it.
       min_length: least length of a list or a text.
-      **marks: see `Marks`. By default the service takes the settings that features depend on.
+      **marks: see `Marks`. By default the service takes the settings that decide vectors or their
+        digits.
     """
-    role = marks.pop("role", _ROLES[group])
-    made = Marks(group, role, **{"served": role in ("features", "resolved"), **marks})
+    decides = marks.pop("decides", _DECIDES[group])
+    made = Marks(group, decides, **{"served": decides in ("vectors", "digits"), **marks})
     return Field(
         default=default, description=help, min_length=min_length, json_schema_extra=asdict(made)
     )
@@ -175,9 +177,14 @@ class Settings(BaseModel):
         return Marks.of(cls.known()[name])
 
     @classmethod
-    def names(cls, *roles: Role) -> tuple[str, ...]:
-        """The settings that have one of these roles."""
-        return tuple(name for name, f in cls.known().items() if Marks.of(f).role in roles)
+    def names(cls, *, decides: Decides | None = None, group: str | None = None) -> tuple[str, ...]:
+        """The settings that decide something, and are of a group."""
+        marks = {name: Marks.of(field) for name, field in cls.known().items()}
+        return tuple(
+            name
+            for name, own in marks.items()
+            if decides in (None, own.decides) and group in (None, own.group)
+        )
 
     @field_validator("*")
     @classmethod
@@ -192,6 +199,13 @@ class Settings(BaseModel):
 
     # As BaseModel marks its own: checking a dict does not call `__init__`, which calls the check.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields replaced, which are not checked; ConfigError: no such field."""
+        if unknown := {*(update or ())} - {*type(self).model_fields}:
+            names = ", ".join(sorted(unknown))
+            raise ConfigError(f"{type(self).__name__} has no field {names}; make new settings")
+        return super().model_copy(update=update, deep=deep)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """The settings that were set; the others have their defaults."""

@@ -4,9 +4,10 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
+from bert_features.config.recipe import Recipe
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.manifest import FinishedEntry
@@ -23,13 +24,12 @@ class Ready:
     Attributes:
       device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
-      shared: facts that all workers must share, by their names in the manifest: they take those of
-        the first.
+      recipe: how it makes vectors. All workers take the canaries and int8 ranges of the first.
     """
 
+    recipe: Recipe
     device: str = ""
     processor: str = ""
-    shared: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Executor(AbstractContextManager["Executor"]):
     """
 
     def __init__(self) -> None:
-        self.ready = Ready()
+        self.ready: Ready
         self._logged: set[str] = set()
         self._monitor = RunMonitor()
         self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished

@@ -7,30 +7,22 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.description import describe_vocabulary, describe_weights
-from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import MAX_COUNT
 from bert_features.corpus.inputs import Stamp, check_still, look_up_all, name_some
 from bert_features.errors import ConfigError, InputError, OutputError
-from bert_features.extraction.description import find_versions
+from bert_features.extraction.recipe import plan_recipe
 from bert_features.files import Location
 from bert_features.formats import SUFFIXES, IdType
 from bert_features.formats.manifest import InputEntry, Manifest, ShardEntry
-from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.machine.selection import choose_runtime
 from bert_features.readers.contents import no_examples
 from bert_features.readers.examples import source_of_input
 from bert_features.readers.ids import Ids
 from bert_features.readers.parts import cut
 
 logger = logging.getLogger("bert_features")
-
-# They do not change the features of an example.
-_LEFT_OUT = {"format", "shard", *ExtractConfig.names("reuse")}
 
 
 def make_plan(
@@ -80,7 +72,7 @@ def make_plan(
         format=file_format,
         suffix=next(suffix for suffix, name in SUFFIXES.items() if name == file_format),
         id_type=id_type,
-        run=describe_run(config, checkpoint),
+        recipe=plan_recipe(config, checkpoint),
         inputs=tuple(entries),
         shards=tuple(shards),
     )
@@ -115,39 +107,14 @@ def cut_input(
     return entry, shards, parts[0].id_type
 
 
-def describe_run(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the bytes of the files depend on, beside the input and the device."""
-    if checkpoint.kind != "safetensors":  # whose weights TensorFlow reads
-        import_tensorflow(config.runtime, config.device, many_batches=True)
-    auto = auto_pooling(checkpoint, config.outputs)
-    return {
-        **record_settings(config),
-        "checkpoint": describe_weights(checkpoint, config.plan_outputs(checkpoint.config, auto)),
-        "vocabulary": describe_vocabulary(checkpoint),
-        "versions": find_versions(choose_runtime(config.runtime, config.device)),
-    }
-
-
-def record_settings(config: ExtractConfig) -> dict[str, Any]:
-    """The settings that the features depend on, as the user has set them."""
-    return {"settings": config.model_dump(mode="json", exclude=_LEFT_OUT, exclude_unset=True)}
-
-
-def describe_settings(config: ExtractConfig) -> dict[str, Any]:
-    """The settings that the features depend on, defaults included; a single output's among them."""
-    values = config.model_dump(mode="json", exclude=_LEFT_OUT)
-    is_single = [output.name for output in config.outputs] == [None]
-    return values | {"outputs": []} | values["outputs"][0] if is_single else values
-
-
 def restore_settings(manifest: Manifest) -> ExtractConfig:
     """The settings of a run that has begun.
 
-    Raises OutputError if the manifest lacks them, or this release does not know one.
+    Raises OutputError if this release does not know one.
     """
     try:
-        return ExtractConfig.of({**manifest.run["settings"], "format": manifest.format})
-    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        return manifest.recipe.to_config(format=manifest.format)
+    except ConfigError as error:
         raise OutputError(
             f"cannot take the settings of the run from the manifest of {manifest.folder} "
             f"({error}); use the release that wrote it, or extract again with --overwrite"

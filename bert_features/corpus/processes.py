@@ -63,7 +63,7 @@ class Processes(Executor):
         while left or len(idle) < len(self._workers):
             while left and idle:
                 with contextlib.suppress(OSError):  # it has ended, and so does its pipe
-                    idle.pop().send((left.popleft(), self.ready.shared))
+                    idle.pop().send((left.popleft(), self.ready.recipe))
             yield None
             for worker, message in self._take_messages():
                 if isinstance(message, Finished):
@@ -136,8 +136,8 @@ def _work(job: ShardJob, share: Share, run: Connection) -> None:
         writer = load_writer(job)
         report(writer.ready)
         while True:
-            shard, shared = run.recv()
-            report(write_shard(writer, shard, shared, report))
+            shard, recipe = run.recv()
+            report(write_shard(writer, shard, recipe, report))
     except Exception as error:
         report(portable(error))
     except KeyboardInterrupt:  # `_end`; what was half-written is removed

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bert_features.config.ray_settings import RaySettings
+from bert_features.config.recipe import Recipe, find_differences
 from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
 from bert_features.corpus.folder import is_seen
-from bert_features.corpus.plan import describe_run
 from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
 from bert_features.errors import DeviceError, OutputError
-from bert_features.extraction.description import find_versions
 from bert_features.extraction.feature_store import check_cache
+from bert_features.extraction.recipe import plan_recipe
 from bert_features.files import local_path
-from bert_features.formats.passport import find_differences
 from bert_features.machine.hardware import limit_cores
 from bert_features.machine.selection import choose_runtime
+from bert_features.machine.versions import find_versions
 from bert_features.ray.cluster import (
     actor_options,
     connected,
@@ -146,7 +146,7 @@ class RayActors(Executor):
         for actor in self._actors:
             if actor.is_ready and actor.shard is None and self._left:
                 actor.shard = self._left.popleft()
-                call = actor.handle.write.remote(actor.shard, self.ready.shared)
+                call = actor.handle.write.remote(actor.shard, self.ready.recipe)
                 self._calls[call] = actor, "work"
             elif actor.shard is not None and time.monotonic() >= actor.news_at:
                 actor.news_at = math.inf  # until it has answered
@@ -231,19 +231,19 @@ class ShardActor:
         try:
             self._prepare()
             writer = self._writer = load_writer(self._job)
-            run = describe_run(self._job.config, writer.checkpoint)
-            _check_same(self._job.manifest.run, run)
+            here = plan_recipe(self._job.config, writer.checkpoint)
+            _check_same(self._job.manifest.recipe.changes(here))
         except Exception as error:
             return [*self.take_news(), portable(error)]
         return [*self.take_news(), writer.ready]
 
-    def write(self, shard: int, shared: dict[str, Any]) -> list[Message | Exception]:
+    def write(self, shard: int, recipe: Recipe) -> list[Message | Exception]:
         """Computes a shard and puts its file in its place; gives the news, at last `Finished`.
 
         After `stop` it ends without.
         """
         try:
-            finished = write_shard(self._writer, shard, shared, self._news.append, self._check)
+            finished = write_shard(self._writer, shard, recipe, self._news.append, self._check)
         except _Stopped:
             return []
         except Exception as error:
@@ -270,7 +270,8 @@ class ShardActor:
             limit_cores(self._cores)
         report_logs(self._news.append)
         versions = find_versions(choose_runtime(job.config.runtime, job.config.device))
-        _check_same(job.manifest.run, {"versions": versions})
+        there = {"versions": job.manifest.recipe.versions}
+        _check_same(find_differences(there, {"versions": versions}))
         if not is_seen(job.manifest.folder):
             raise OutputError(
                 f"the Ray node {socket.gethostname()} does not see {job.manifest.folder}, which "
@@ -288,10 +289,9 @@ class _Stopped(Exception):  # noqa: N818 - not an error
     """The run ends."""
 
 
-def _check_same(run: dict[str, object], here: dict[str, object]) -> None:
+def _check_same(differences: Sequence[str]) -> None:
     """Refuses a node on which the files would get other bytes."""
-    there = {name: value for name, value in run.items() if name in here}
-    if differences := find_differences(there, here):
+    if differences:
         raise DeviceError(
             f"the Ray node {socket.gethostname()} differs from the machine of the run: "
             f"{'; '.join(differences)}; install the same versions and checkpoints everywhere, and "

@@ -3,32 +3,27 @@
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.recipe import Recipe
 from bert_features.corpus.inputs import changed_input, check_still, look_up_all, name_some, place_of
-from bert_features.corpus.plan import cut_input, describe_settings, restore_settings
+from bert_features.corpus.plan import cut_input, restore_settings
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path
 from bert_features.formats import read_features
 from bert_features.formats.headers import parse_ranges
-from bert_features.formats.manifest import EARLIER, Manifest, ShardEntry
-from bert_features.formats.passport import CANARIES, find_differences
+from bert_features.formats.manifest import Manifest, ShardEntry
 
 logger = logging.getLogger("bert_features")
 
 
-def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
+def check_same_run(begun: Manifest, wanted: Recipe) -> None:
     """Refuses to resume a run that other settings, weights or versions began.
 
     OutputError names each difference.
     """
-    before = {name: value for name, value in begun.run.items() if name in wanted}
-    if "settings" in wanted:
-        before["settings"] = describe_settings(restore_settings(begun))
-        now = describe_settings(ExtractConfig.of(wanted["settings"]))
-        wanted = {**wanted, "settings": now}
-    differences = find_differences(before, wanted)
+    restore_settings(begun)  # it refuses those of another release
+    differences = begun.recipe.changes(wanted)
     if differences:
         versions = all(each.startswith("versions.") for each in differences)
         implied = any(each.startswith("uniform_batches ") for each in differences)
@@ -42,35 +37,55 @@ def check_same_run(begun: Manifest, wanted: dict[str, Any]) -> None:
         )
 
 
-def with_new_numbers(begun: Manifest, versions: dict[str, Any]) -> Manifest:
-    """The manifest of a run that goes on with these versions, and with canaries of its own.
+def check_same_device(begun: Manifest, device: str, processor: str) -> None:
+    """Refuses to resume a run on another device; warns of another kind of processor."""
+    if begun.device != device:
+        raise OutputError.naming(
+            "{folder} was begun by a run with device {before!r}, now {device_!r}; pass the same to "
+            "resume it, or extract into another folder or with {overwrite:True}",
+            folder=begun.folder,
+            before=begun.device,
+            device_=device,
+        )
+    if begun.processor != processor:
+        logger.warning(
+            "%s was begun on another processor (%s; this is %s): the last digits of features may "
+            "differ from shard to shard",
+            begun.folder,
+            begun.processor,
+            processor,
+        )
 
-    What it had goes to `earlier` in its run.
+
+def with_new_numbers(begun: Manifest, versions: dict[str, str | None]) -> Manifest:
+    """The manifest of a run that resumes with these versions, and with canaries of its own.
+
+    What it had goes to `earlier`.
     """
-    old = {name: begun.run[name] for name in ("versions", CANARIES) if name in begun.run}
-    kept = {name: value for name, value in begun.run.items() if name not in old}
-    return replace(
-        begun, run=kept | {"versions": versions, EARLIER: [*begun.run.get(EARLIER, []), old]}
-    )
+    old = {"versions": begun.recipe.versions, "canaries": begun.recipe.canaries}
+    recipe = replace(begun.recipe, versions=versions, canaries={})
+    return replace(begun, recipe=recipe, earlier=[*begun.earlier, old])
 
 
-def record_new_numbers(manifest: Manifest, shared: dict[str, Any], finished: int) -> Manifest:
-    """Writes such a manifest with the canaries among the shared facts, and gives it.
+def record_new_numbers(manifest: Manifest, recipe: Recipe, finished: int) -> Manifest:
+    """Writes such a manifest with the canaries of a recipe, and gives it.
 
     `finished` is the number of shards that are kept as they were.
     """
-    run = manifest.run | shared
-    *before, old = run[EARLIER]
-    is_new = finished > 0 and any(run[name] != value for name, value in old.items())
-    run[EARLIER] = [*before, *([{**old, "finished_shards": finished}] if is_new else [])]
-    found = replace(manifest, run=run)
+    *before, old = manifest.earlier
+    now = {"versions": manifest.recipe.versions, "canaries": recipe.canaries}
+    kept = [{**old, "finished_shards": finished}] if finished > 0 and now != old else []
+    recipe = replace(manifest.recipe, canaries=recipe.canaries)
+    found = replace(manifest, recipe=recipe, earlier=[*before, *kept])
     found.write()
     return found
 
 
 def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:
     """Refuses a manifest with other int8 ranges than a finished shard; raises OutputError."""
-    recorded, shard = begun.run.get("ranges", {}), next(iter(finished), None)
+    shard = next(iter(finished), None)
+    outputs = begun.recipe.outputs
+    recorded = {name: each["ranges"] for name, each in outputs.items() if each.get("ranges")}
     written = read_features(begun.path(shard)).features if recorded and shard is not None else ()
     for name, ranges in ((f.name, f.ranges) for f in written if f.name in recorded):
         if parse_ranges(recorded[name], name) != ranges:
@@ -82,26 +97,13 @@ def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:
             )
 
 
-def warn_of_other_processor(begun: Manifest, processor: str) -> None:
-    """Logs a warning if a run is resumed with another kind of processor."""
-    before = begun.run.get("processor", processor)
-    if before != processor:
-        logger.warning(
-            "%s was begun on another processor (%s; this is %s): the last digits of features may "
-            "differ from shard to shard",
-            begun.folder,
-            before,
-            processor,
-        )
-
-
 def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
     """Refuses to write beside a run that began in the same folder at the same time.
 
     Runs of the same plan only repeat each other's work. A folder on a disk is held by one run.
     Raises OutputError if settings, weights, versions or inputs differ.
     """
-    check_same_run(begun, wanted.run)
+    check_same_run(begun, wanted.recipe)
     check_same_format(begun, wanted.format)
     if (begun.inputs, begun.shards) != (wanted.inputs, wanted.shards):
         check_same_inputs(begun, [entry.path for entry in wanted.inputs])

@@ -17,7 +17,7 @@ from bert_features.corpus import resuming
 from bert_features.corpus.executor import Executor, Ready
 from bert_features.corpus.folder import empty, holding, tidy
 from bert_features.corpus.inputs import name_some
-from bert_features.corpus.plan import describe_run, make_plan
+from bert_features.corpus.plan import make_plan
 from bert_features.corpus.processes import Processes
 from bert_features.corpus.ray_actors import RayActors
 from bert_features.corpus.shards import ShardJob, ShardWriter
@@ -26,6 +26,7 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import StorePlace, store_place
+from bert_features.extraction.recipe import plan_recipe
 from bert_features.files import Location
 from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
 from bert_features.formats.shard_files import find_missing
@@ -150,9 +151,9 @@ class FolderRun:
         """The run that has begun in the folder, or a new one; and whether it is new."""
         if not self._target.overwrite and has_manifest(self._folder):
             begun = Manifest.read(self._folder)
-            wanted = describe_run(self._config, self._checkpoint)
+            wanted = plan_recipe(self._config, self._checkpoint)
             if self._accept_new_numbers:
-                begun = resuming.with_new_numbers(begun, wanted["versions"])
+                begun = resuming.with_new_numbers(begun, wanted.versions)
             resuming.check_same_run(begun, wanted)
             resuming.check_same_format(begun, self._target.format)
             resuming.check_same_inputs(begun, self._inputs)
@@ -178,19 +179,20 @@ class FolderRun:
                     # Not before: what is there stays if the new run cannot begin.
                     empty(self._folder)
                 elif has_manifest(self._folder):
-                    here = {**manifest.run, "device": ready.device}
-                    resuming.check_same_plan(
-                        Manifest.read(self._folder), replace(manifest, run=here)
-                    )
-                facts = {"device": ready.device, "processor": ready.processor, **ready.shared}
-                known = {name: value for name, value in facts.items() if value}
-                replace(manifest, run=manifest.run | known).write()
+                    begun = Manifest.read(self._folder)
+                    resuming.check_same_plan(begun, manifest)
+                    resuming.check_same_device(begun, ready.device, ready.processor)
+                replace(
+                    manifest,
+                    recipe=ready.recipe,
+                    device=ready.device,
+                    processor=ready.processor,
+                ).write()
             else:
-                resuming.check_same_run(manifest, {"device": ready.device})
-                resuming.warn_of_other_processor(manifest, ready.processor)
+                resuming.check_same_device(manifest, ready.device, ready.processor)
                 if self._accept_new_numbers:
                     state.manifest = resuming.record_new_numbers(
-                        manifest, ready.shared, len(state.done)
+                        manifest, ready.recipe, len(state.done)
                     )
             manifest.begin()
             monitor.begin(self._checkpoint.name, ready.device)

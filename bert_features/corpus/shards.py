@@ -2,14 +2,15 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.recipe import Recipe
 from bert_features.corpus.executor import Ready
 from bert_features.corpus.inputs import changed_input
 from bert_features.extraction.counts import Counts
@@ -21,8 +22,7 @@ from bert_features.files.checksums import as_hex, checksum_of_ends, checksum_of_
 from bert_features.formats import FeatureWriter, IdType, open_writer, output_targets
 from bert_features.formats.headers import TEXTS_CHECKSUM
 from bert_features.formats.jsonl import StreamWriter
-from bert_features.formats.manifest import EARLIER, FinishedEntry, Manifest
-from bert_features.formats.passport import CANARIES
+from bert_features.formats.manifest import FinishedEntry, Manifest
 from bert_features.machine.hardware import describe_processor
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.monitor.stages import StageClock
@@ -58,7 +58,7 @@ class ShardWriter:
 
     def __init__(self, job: ShardJob, extractor: "FeatureExtractor") -> None:
         processor = describe_processor(extractor.devices.kind)
-        self.ready = Ready(extractor.device, processor, extractor.shared_facts)
+        self.ready = Ready(extractor.recipe, extractor.device, processor)
         self._job, self._extractor = job, extractor
         self.checkpoint = extractor.checkpoint
         self.stages = StageClock()
@@ -72,17 +72,18 @@ class ShardWriter:
         extractor = FeatureExtractor(job.config, checkpoint=checkpoint)
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
-        return cls(job, extractor.sharing(job.manifest.run).calibrated(texts)[0])
+        return cls(job, extractor.sharing(job.manifest.recipe).calibrated(texts)[0])
 
-    def share(self, facts: Mapping[str, Any]) -> None:
-        """Computes all shards that follow with the shared facts of the run.
+    def share(self, recipe: Recipe) -> None:
+        """Computes all shards that follow with the int8 ranges and the canaries of the run.
 
         In a run that accepts new numbers each process keeps its own canaries.
         """
-        run = self._job.manifest.run
-        accepts = EARLIER in run and CANARIES not in run
-        kept = {n: v for n, v in facts.items() if not (accepts and n == CANARIES)}
-        self._extractor = self._extractor.sharing(kept)
+        manifest = self._job.manifest
+        accepts = manifest.earlier and not manifest.recipe.canaries
+        self._extractor = self._extractor.sharing(
+            replace(recipe, canaries={}) if accepts else recipe
+        )
 
     def write(self, shard: int, progress: Callable[[Counts], None]) -> FinishedEntry:
         """Computes a shard and puts its features file in its place.
@@ -179,8 +180,8 @@ def compute_shard(
             crc = example.checksum(crc)
             yield example
 
-    canaries = extractor.canaries if place else {}
-    with open_store(place, extractor.preparation, canaries) as store:
+    recipe = extractor.recipe if place else None
+    with open_store(place, extractor.preparation, recipe) as store:
         batches = extractor.batches(
             read,
             counts=counts,

@@ -5,9 +5,9 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from bert_features.config.recipe import Recipe
 from bert_features.corpus.executor import Finished, Log, Message, Progress
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.errors import BertFeaturesError, DeviceError, first_line
@@ -28,15 +28,15 @@ def load_writer(job: ShardJob) -> ShardWriter:
 def write_shard(
     writer: ShardWriter,
     shard: int,
-    shared: Mapping[str, Any],
+    recipe: Recipe,
     report: Callable[[Message], None],
     check: Callable[[], None] = lambda: None,
 ) -> Finished:
     """Computes a shard, puts its file in its place and reports.
 
-    For `shared` see `Ready`. At each step `check` is called; it ends the work by an exception.
+    For `recipe` see `Ready`. At each step `check` is called; it ends the work by an exception.
     """
-    writer.share(shared)
+    writer.share(recipe)
     name, next_report = (socket.gethostname(), os.getpid()), 0.0
 
     def note(counts: Counts) -> None:

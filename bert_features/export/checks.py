@@ -37,8 +37,8 @@ logger = logging.getLogger("bert_features")
 
 Signature = Literal["text", "ids"]
 SAVED_MODEL = "saved_model.pb"
-# What its outputs depend on.
-PASSPORT = "passport.json"
+# How its outputs are made.
+RECIPE_FILE = "recipe.json"
 
 # What an export of each signature returns besides the wanted outputs.
 RESERVED_NAMES: dict[Signature, tuple[str, ...]] = {

@@ -20,16 +20,17 @@ from bert_features import __version__
 from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
-from bert_features.checkpoints.description import describe_checkpoint, describe_modules
+from bert_features.checkpoints.description import describe_checkpoint, describe_vocabulary
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sentence_transformers import write_settings
 from bert_features.config.layers import Layers
 from bert_features.config.outputs import Outputs
+from bert_features.config.recipe import RECIPE, Recipe, describe_output
 from bert_features.encoder.forms import check_backend
 from bert_features.errors import ConfigError
 from bert_features.export.checks import (
-    PASSPORT,
+    RECIPE_FILE,
     ExportSource,
     Signature,
     Wanted,
@@ -138,23 +139,27 @@ def _save(source: ExportSource, signature: Signature, to: Path, *, overwrite: bo
         tf.saved_model.save(root, str(folder), signatures=signatures)
         if source.checkpoint.sentence_transformers is not None:
             write_settings(source.checkpoint.sentence_transformers, folder)
-        (folder / PASSPORT).write_text(json.dumps(_describe(source)) + "\n", encoding="utf-8")
+        (folder / RECIPE_FILE).write_text(json.dumps(_describe(source)) + "\n", encoding="utf-8")
 
 
 def _describe(source: ExportSource) -> dict[str, Any]:
-    """What the outputs depend on, as the metadata of a features file says it."""
-    lower_cases = source.tokenizer is not None and source.tokenizer.do_lower_case
-    config = {"max_seq_length": source.max_seq_length, "long_text": "truncate", "stride": None}
-    return {
-        "config": config | {"outputs": []},
-        **describe_checkpoint(source.checkpoint, source.outputs),
-        **describe_modules(source.outputs),
-        "do_lower_case": lower_cases,
-        "precision": "float32",
-        "runtime": "tensorflow",
-        "versions": {"bert_features": __version__, "tensorflow": tf.__version__},
-        "features": [output.to_metadata() for output in source.outputs],
-    }
+    """How the outputs are made, as the metadata of a features file says it."""
+    checkpoint, layers = source.checkpoint, source.checkpoint.config.num_hidden_layers
+    recipe = Recipe(
+        settings={},
+        checkpoint=describe_checkpoint(checkpoint, source.outputs),
+        vocabulary=describe_vocabulary(checkpoint),
+        versions={"bert_features": __version__, "tensorflow": tf.__version__},
+        texts={
+            "max_seq_length": source.max_seq_length,
+            "long_text": "truncate",
+            "do_lower_case": source.tokenizer is not None and source.tokenizer.do_lower_case,
+        },
+        outputs={output.name: describe_output(output, layers) for output in source.outputs},
+        arithmetic={"precision": "float32", "runtime": "tensorflow"},
+    )
+    features = [output.to_metadata() for output in source.outputs]
+    return {RECIPE: recipe.to_json(), "features": features}
 
 
 def _add_assets(root: Any, source: ExportSource, folder: Path) -> None:

@@ -13,17 +13,12 @@ import numpy as np
 
 from bert_features.config.features import OutputSpec, Ranges
 from bert_features.config.output_specs import as_floats, calibration_file
+from bert_features.config.recipe import Recipe
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction.canaries import MakesCanaries
-from bert_features.extraction.description import describe_output
+from bert_features.extraction.recipe import make_recipe
 from bert_features.formats import FeatureFile, read_features
+from bert_features.formats.canaries import check_numbers
 from bert_features.formats.headers import parse_ranges
-from bert_features.formats.passport import (
-    CANARIES,
-    Passport,
-    check_numbers,
-    find_differences,
-)
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.formats.small_vectors import find_ranges
 from bert_features.readers.input_example import InputExample
@@ -39,35 +34,36 @@ _FIRST_TEXTS = 1000
 _NARROW = 0.1
 
 
-class TakesRanges(MakesCanaries):
+class TakesRanges:
     """The methods of an extractor that give its int8 outputs their ranges."""
 
     outputs: tuple[OutputSpec, ...]
+    preparation: "Preparation"
     precision: "Precision" = "float32"
     batches: Callable[..., Iterator[FeatureBatch]]
+    canaries: Any
     _model: Any
 
-    @property
-    def shared_facts(self) -> dict[str, Any]:
-        """What all shards of a run must share, as its manifest records it: canaries, `ranges`."""
-        ranges = {output.name: output.ranges for output in self.outputs if output.ranges}
-        return {CANARIES: self.canaries} | ({"ranges": ranges} if ranges else {})
-
-    def sharing(self, facts: Mapping[str, Any]) -> Self:
-        """A copy with the `shared_facts` of a run; it shares the weights.
+    def sharing(self, begun: Recipe) -> Self:
+        """A copy with the int8 ranges and the canaries of a run; it shares the weights.
 
         Raises OutputError if they do not fit the outputs, or the canaries differ.
         """
-        if before := facts.get(CANARIES):
-            check_numbers(before, self.canaries, self.outputs, self.preparation.precision)
-        ranges = facts.get("ranges", {})
+        if begun.canaries:
+            check_numbers(begun, make_recipe(self.preparation, self.outputs, self.canaries))
+        ranges = {n: each["ranges"] for n, each in begun.outputs.items() if each.get("ranges")}
+        other = self.with_ranges(ranges)
+        if begun.canaries:
+            other.canaries = begun.canaries
+        return other
+
+    def with_ranges(self, ranges: Mapping[str, Any]) -> Self:
+        """A copy whose outputs have these ranges, by name; OutputError: they do not fit."""
         other, known = copy.copy(self), [o for o in self.outputs if o.name in ranges]
         try:
             found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
         except ValueError as error:
             raise OutputError(f"{error}; extract again with --overwrite") from error
-        if before:
-            other.canaries = before
         other.outputs = tuple(replace(o, ranges=found.get(o, o.ranges)) for o in self.outputs)
         return other
 
@@ -91,7 +87,7 @@ class TakesRanges(MakesCanaries):
         found = self._file_ranges()
         counts = {o: int(o.calibration or _FIRST_TEXTS) for o in wanted if o.name not in found}
         if not counts:
-            return self.sharing({"ranges": found}), examples or iter(())
+            return self.with_ranges(found), examples or iter(())
         if examples is None:
             raise ConfigError.naming(
                 "the dtype of output '{name}' is 'int8', and the ranges of its dimensions are "
@@ -100,7 +96,7 @@ class TakesRanges(MakesCanaries):
             )
         head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
         found |= self._ranges_of_texts(head, counts)
-        return self.sharing({"ranges": found}), itertools.chain(head, examples)
+        return self.with_ranges(found), itertools.chain(head, examples)
 
     def _file_ranges(self) -> dict[str, Ranges]:
         """The ranges that files give to outputs without ranges; ConfigError as `calibrated`."""
@@ -162,14 +158,13 @@ def _check_description(
 ) -> None:
     """Refuses a file whose vectors were made in another way; raises ConfigError."""
     try:
-        before = file.passport.features[feature.name].space
+        recipe = file.recipe
     except OutputError:
         text = "the calibration %s does not record how it was made; its ranges may not fit"
         logger.warning(text, file.path)
         return
-    now = Passport.of("", describe_output(preparation), (output,)).features[output.name].space
-    # A file of an earlier release may lack a setting.
-    differences = find_differences(before, {n: v for n, v in now.items() if n in before})
+    now = make_recipe(preparation, (output,), {})
+    differences = recipe.differences(now, feature.name, output.name).vectors
     if differences:
         raise ConfigError.naming(
             "the calibration {path} was made with {differences}; set {calibration} to a file "

@@ -5,22 +5,18 @@ notices a library, a device or a file of weights that gives other numbers.
 """
 
 import copy
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bert_features.config.features import OutputSpec
 from bert_features.config.output_specs import as_floats, has_spans
+from bert_features.config.recipe import Canaries
 from bert_features.extraction.counts import Counts
-from bert_features.formats.passport import Canaries, Passport, encode_canaries
+from bert_features.formats.canaries import encode_canaries
 from bert_features.formats.records import Feature, FeatureBatch, Rows, splits_of
 from bert_features.readers.input_example import InputExample, Span
-
-if TYPE_CHECKING:
-    from bert_features.extraction.preparation import Preparation
 
 # One is short, one longer than most, one in other scripts, one with accents, one repeats a word,
 # one is empty, one is a pair. They never change: the vectors in old files are of these.
@@ -42,37 +38,17 @@ _TEXTS: tuple[tuple[str, str | None], ...] = (
 )
 
 
-class MakesCanaries:
-    """The methods of an extractor that make canaries."""
-
-    outputs: tuple[OutputSpec, ...]
-    preparation: "Preparation"
-    compute: Any
-    features: Any
-    metadata: Any
-
-    @functools.cached_property
-    def canaries(self) -> Canaries:
-        """The canaries, see `formats.passport.encode_canaries`; computed once."""
-        return self.find_canaries()
-
-    def find_canaries(self, *, few: bool = False) -> Canaries:
-        """Computes the canaries; `few` as in `FeatureExtractor.compute`."""
-        maker, preparation = copy.copy(self), copy.copy(self.preparation)
-        if preparation.long_text.policy == "error":  # the same for texts that fit
-            preparation.long_text = replace(preparation.long_text, policy="truncate")
-        maker.preparation = preparation
-        # Spans of whole texts, whatever the rule: the vector of a span does not depend on it.
-        with_spans = has_spans(self.outputs)
-        examples = [_example(i, texts, with_spans) for i, texts in enumerate(_TEXTS)]
-        batch: FeatureBatch = maker.compute(examples, Counts(), few=few)
-        floats: Sequence[Feature] = as_floats(self.outputs)
-        return encode_canaries(batch, tuple(floats))
-
-    @property
-    def passport(self) -> Passport:
-        """What the vectors depend on, see `bert_features.compare`."""
-        return Passport.of(self.preparation.checkpoint.name, self.metadata(), self.features())
+def compute_canaries(extractor: Any, *, few: bool = False) -> Canaries:
+    """The canaries of the outputs of a `FeatureExtractor`; `few` as in its `compute`."""
+    maker, preparation = copy.copy(extractor), copy.copy(extractor.preparation)
+    if preparation.long_text.policy == "error":  # the same for texts that fit
+        preparation.long_text = replace(preparation.long_text, policy="truncate")
+    maker.preparation = preparation
+    # Spans of whole texts, whatever the rule: the vector of a span does not depend on it.
+    with_spans = has_spans(extractor.outputs)
+    examples = [_example(i, texts, with_spans) for i, texts in enumerate(_TEXTS)]
+    batch = maker.compute(examples, Counts(), few=few)
+    return encode_canaries(batch, as_floats(extractor.outputs))
 
 
 def canaries_of_export(

@@ -13,22 +13,24 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import view_weights
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.features import OutputSpec
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.kinds import needs
 from bert_features.config.output_specs import as_floats, dense_modules, has_words, needs_pooler
+from bert_features.config.recipe import RECIPE, Canaries, Recipe
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
 from bert_features.extraction import losses
 from bert_features.extraction.calibration import TakesRanges
+from bert_features.extraction.canaries import compute_canaries
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
-from bert_features.extraction.description import describe_output
 from bert_features.extraction.encoding import check_spans, choose_output, collect, progress_bar
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.pickled import PickledBySettings
 from bert_features.extraction.prompts import QueryPrompt
+from bert_features.extraction.recipe import make_recipe
 from bert_features.extraction.similarity import EncodesForSearch
-from bert_features.formats.passport import CANARIES
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
+from bert_features.formats.records import FeatureBatch, FeatureRecord
 from bert_features.formats.small_vectors import quantize
 from bert_features.formats.sparse import to_csr
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -397,13 +399,23 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
             length = sides.query.length if sides and isinstance(prompt, QueryPrompt) else None
             losses.warn_without_summary(totals, self.config, self.checkpoint, length)
 
-    def features(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[OutputSpec, ...]:
         """The features of each example, as an output file describes them."""
-        return self.sharing({"ranges": self._file_ranges()}).outputs
+        return self.with_ranges(self._file_ranges()).outputs
+
+    @functools.cached_property
+    def canaries(self) -> Canaries:
+        """The vectors of fixed texts by the outputs, see `Recipe`."""
+        return compute_canaries(self)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the vectors are made, see `bert_features.compare`."""
+        return make_recipe(self.preparation, self.features(), self.canaries)
 
     def metadata(self) -> dict[str, Any]:
-        """The facts that a reader of the output needs to make it again."""
-        return describe_output(self.preparation) | {CANARIES: self.canaries}
+        """What a features file records of how its vectors were made."""
+        return {RECIPE: self.recipe.to_json()}
 
     @property
     def device(self) -> str:

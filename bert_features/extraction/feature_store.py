@@ -1,12 +1,10 @@
 """FeatureStore: finished features by their text, in a file that several processes may share.
 
-It is an SQLite database of two tables: from the key of a text to its entry, and the identity, which
-is also the name of the file. Importing this imports no framework.
+It is an SQLite database of two tables: from the key of a text to its entry, and the canaries of the
+run that made it. Its name is the digest of the recipe. Importing this imports no framework.
 """
 
 import contextlib
-import functools
-import hashlib
 import json
 import logging
 import secrets
@@ -14,16 +12,17 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.recipe import Canaries, Recipe
 from bert_features.errors import OutputError
-from bert_features.extraction.description import fingerprint
+from bert_features.extraction.recipe import cache_key
 from bert_features.files import Staging, is_url, local_path, locked, storage_errors
 from bert_features.files.checksums import checksum
-from bert_features.formats.passport import Canaries, check_numbers
+from bert_features.formats.canaries import check_numbers
 from bert_features.machine import onednn
 
 if TYPE_CHECKING:
@@ -46,11 +45,7 @@ create table if not exists entries (
   key blob primary key, tokens integer not null, run integer not null, value blob not null
 )
 """
-# Written into an empty file alone: entries without an identity may be of any model.
-_IDENTITY = """
-create table if not exists identity as select ? as name where not exists (select 1 from entries)
-"""
-# Files of earlier versions have none.
+# Written into an empty file alone.
 _CANARIES = """
 create table if not exists canaries as select ? as text where not exists (select 1 from entries)
 """
@@ -89,7 +84,7 @@ class Entry(NamedTuple):
 
 
 class FeatureStore:
-    """The features that runs of one fingerprint share; a context manager.
+    """The features that runs of one recipe share; a context manager.
 
     A file that is damaged, locked or cannot be opened is no error of the run: it is logged once and
     costs time only. A damaged file is replaced as it is opened, a damaged entry counts as absent,
@@ -98,7 +93,7 @@ class FeatureStore:
 
     Args:
       place: where the file is.
-      fingerprint: all that features depend on beside the text. Each has a file of its own.
+      key: the digest of all that features depend on beside the text. Each has a file of its own.
       check: raises OutputError for canaries that are not those of the run; a file that has such is
         replaced.
       canaries: those of the run.
@@ -110,13 +105,12 @@ class FeatureStore:
     def __init__(
         self,
         place: StorePlace,
-        fingerprint: str,
+        key: str,
         canaries: Canaries | None = None,
         check: Callable[[Canaries], None] = lambda before: None,
     ) -> None:
         self._place, self._canaries, self._check = place, canaries or {}, check
-        name = hashlib.sha256(fingerprint.encode()).hexdigest()[:32]
-        self._path = place.folder / f"{name}{_SUFFIX}"
+        self._path = place.folder / f"{key[:32]}{_SUFFIX}"
         self.accepts = self._reads = True
         # A connection that reads cannot begin to write while another process does.
         self._lock = threading.Lock()
@@ -215,9 +209,6 @@ class FeatureStore:
             # What is not kept needs to outlive a killed process, but not the machine.
             database.execute(f"pragma synchronous = {'normal' if self._place.lasting else 'off'}")
             database.execute(_SCHEMA)
-            database.execute(_IDENTITY, [self._path.stem])
-            if database.execute("select name from identity").fetchall() != [(self._path.stem,)]:
-                raise sqlite3.DatabaseError("it is not of this model and these settings")
             database.execute(_CANARIES, [json.dumps(self._canaries)])
             for (text,) in database.execute("select text from canaries"):
                 try:
@@ -301,13 +292,13 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 
 @contextlib.contextmanager
 def open_store(
-    place: StorePlace | None, preparation: "Preparation", canaries: Canaries
+    place: StorePlace | None, preparation: "Preparation", recipe: Recipe | None
 ) -> Iterator[FeatureStore | None]:
     """The store at a place, for the features of a run; None if there is no place.
 
-    For the canaries see `FeatureStore`.
+    The recipe is that of the run, with its canaries.
     """
-    if place is None:
+    if place is None or recipe is None:
         yield None
         return
     if preparation.devices.kind == "cpu" and (off := onednn.find_off()):
@@ -317,11 +308,9 @@ def open_store(
             off.reason,
             off.remedy,
         )
-    check = functools.partial(
-        check_numbers,
-        now=canaries,
-        features=preparation.outputs,
-        precision=preparation.precision,
-    )
-    with FeatureStore(place, fingerprint(preparation), canaries, check) as store:
+
+    def check(canaries: Canaries) -> None:
+        check_numbers(replace(recipe, canaries=canaries), recipe)
+
+    with FeatureStore(place, cache_key(preparation), recipe.canaries, check) as store:
         yield store

@@ -86,6 +86,7 @@ class Preparation:
       checkpoint: the checkpoint of the settings, if it has been found already.
 
     Attributes:
+      given: the settings as they were set.
       config: the settings; `max_seq_length` is resolved.
       outputs: the outputs, resolved.
       max_seq_length: maximum tokens of a row.
@@ -115,7 +116,7 @@ class Preparation:
             config.checkpoint, **config.checkpoint_options()
         )
         check_kinds(config)
-        self._given = config
+        self.given = config
         self._resolve_length(config)
         outputs = config.plan_outputs(
             self.checkpoint.config, auto_pooling(self.checkpoint, config.outputs)
@@ -153,10 +154,10 @@ class Preparation:
             return other
         chosen = tuple(
             output
-            for output in self._given.outputs
+            for output in self.given.outputs
             if not set(names).isdisjoint(output_names([output], count))
         )
-        given = self._given.model_copy(update={"outputs": chosen})
+        given = self.given.model_copy(update={"outputs": chosen})
         other._resolve_length(given)
         other.mask_id, other.sides = other._find_mask_id(), other._find_sides()
         other.buckets = other._buckets()
@@ -168,7 +169,7 @@ class Preparation:
     def _resolve_length(self, given: ExtractConfig) -> None:
         self.max_seq_length = row_length(given, self.checkpoint)
         self.long_text = check_lengths(given, document_length(given, self.checkpoint))
-        self.config = self._given.model_copy(update={"max_seq_length": self.max_seq_length})
+        self.config = self.given.model_copy(update={"max_seq_length": self.max_seq_length})
 
     def _pool_tokens(self) -> int:
         per_token = 0
@@ -181,7 +182,7 @@ class Preparation:
             # A sequence has one vector for all its tokens; it has at least two tokens.
             per_token += size // 2 if output.is_sequence or output.max_units else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_POOL_TOKENS)
-        if self.packing and "buffer_mb" not in self._given.model_fields_set:
+        if self.packing and "buffer_mb" not in self.given.model_fields_set:
             params = self.batch_params()
             batch = params.get("batch_tokens") or params["batch_size"] * PACKED_LENGTH
             most = _MAX_PACKED_POOL_BYTES // max(per_token, 1)

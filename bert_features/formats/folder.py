@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from bert_features.config.recipe import Recipe
 from bert_features.errors import OutputError
 from bert_features.files import Location, name_of, open_store, storage_errors
+from bert_features.formats.canaries import compare_recipes
 from bert_features.formats.columns import find_parts
 from bert_features.formats.headers import Header
-from bert_features.formats.manifest import EARLIER, MANIFEST, FinishedEntry, Manifest, has_manifest
-from bert_features.formats.passport import CANARIES, Passport
+from bert_features.formats.manifest import MANIFEST, FinishedEntry, Manifest, has_manifest
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 from bert_features.formats.shard_files import (
@@ -110,20 +111,13 @@ class FeatureFolder(_Parts):
         super().__init__(path)  # type: ignore[arg-type]
 
     @property
-    def passport(self) -> Passport:
-        """See `FeatureFile.passport`.
-
-        The canaries are those of the run. There are none if an earlier release began it, or if its
-        shards have several.
-        """
-        found, run = super().passport, self._manifest.run
-        canaries = {} if run.get(EARLIER) else run.get(CANARIES, {})
-        name = f"{found.name}{' (of shards with other numbers)' * bool(run.get(EARLIER))}"
-        features = {
-            n: replace(feature, canaries=tuple(canaries.get(n, ())))
-            for n, feature in found.features.items()
-        }
-        return Passport(name, features)
+    def recipe(self) -> Recipe:
+        """See `FeatureFile.recipe`. It has no canaries if the shards have several."""
+        found = super().recipe
+        if not self._manifest.earlier:
+            return found
+        name = f"{found.name} (of shards with other numbers)"
+        return replace(found, name=name, canaries={})
 
     @property
     def shards(self) -> tuple[Location, ...]:
@@ -287,7 +281,7 @@ def _unlike(first: FeatureFile, other: FeatureFile) -> str:
             return f"they have {' and '.join(listed)}; {again}"
         if own.ranges != its.ranges:
             return f"{own.name} has other int8 ranges; {again}, with the other as its calibration"
-    found = first.passport.compare(other.passport)
+    found = compare_recipes(first.recipe, other.recipe)
     return next((f"{each.feature}: {each}" for each in found if not each.may_be_compared), "")
 
 

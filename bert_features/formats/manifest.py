@@ -7,6 +7,7 @@ ten thousand. When all are finished, their records move into the manifest.
 """
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,20 +17,18 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from bert_features.config.recipe import Recipe
 from bert_features.config.settings import problem_of
 from bert_features.config.shards import MAX_COUNT
 from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
 from bert_features.formats.headers import parse_ranges
-from bert_features.formats.passport import CANARIES
 
 # Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
 MANIFEST = "_manifest.json"
 _MANIFEST_0_1 = "manifest.json"  # of version 0.1.0
 FINISHED = ".finished"
-# The versions and canaries that shards of a run had before others were accepted; in `run`.
-EARLIER = "earlier"
-MANIFEST_VERSION: Final = 1
+MANIFEST_VERSION: Final = 2
 _KEPT = "finished shards are kept"
 
 # Bytes of a manifest that tell it from other files of this name.
@@ -117,18 +116,23 @@ class Manifest:
     Attributes:
       suffix: the suffix of their names.
       id_type: whether ids are `int` or `str`.
-      run: what the bytes of the files depend on: settings, checkpoint, vocabulary, versions; and
-        the `ranges` of int8 by the names of the outputs.
+      recipe: how the vectors are made.
+      device: what computes them: runtime, kind of device, precision.
+      processor: the processor that computed first, on which the last digits depend.
+      earlier: the versions and canaries that shards had before others were accepted.
       shards: the shards, in order; at least one.
       finished: the records of all shards once the run is finished; None until then.
       folder: the folder: its path, or its address. It is not written.
     """
 
-    manifest_version: Literal[1] = MANIFEST_VERSION
+    manifest_version: Literal[2] = MANIFEST_VERSION
     format: Annotated[str, Field(pattern=r"^[a-z0-9]{1,16}$")]
     suffix: Annotated[str, Field(pattern=r"^\.[a-z0-9]{1,16}$")]
     id_type: Literal["int", "str"]
-    run: dict[str, Any]
+    recipe: Recipe
+    device: str = ""
+    processor: str = ""
+    earlier: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     inputs: tuple[InputEntry, ...]
     shards: Annotated[tuple[ShardEntry, ...], Field(max_length=MAX_COUNT)]
     finished: Annotated[tuple[FinishedEntry, ...], Field(max_length=MAX_COUNT)] | None = None
@@ -150,10 +154,9 @@ class Manifest:
         try:
             _check_version(path, text)
             found = TypeAdapter(cls).validate_json(text)
-            for name, rows in dict(found.run.get("ranges", {})).items():
-                parse_ranges(rows, name)
-            _CANARIES.validate_python(found.run.get(CANARIES, {}))
-            _EARLIER.validate_python(found.run.get(EARLIER, []))
+            for name, output in found.recipe.outputs.items():
+                if "ranges" in output:
+                    parse_ranges(output["ranges"], name)
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
@@ -187,7 +190,9 @@ class Manifest:
 
     def write(self) -> None:
         """Puts the manifest in the folder; with an OutputError what was there is as before."""
-        text = TypeAdapter(Manifest).dump_json(self, indent=1, exclude={"folder"})
+        text = TypeAdapter(Manifest).dump_json(
+            self, indent=1, exclude={"folder": True, "recipe": {"name"}}
+        )
         self.store.write(MANIFEST, text.decode() + "\n")
 
     @property
@@ -243,8 +248,6 @@ def has_manifest(folder: Location) -> bool:
 
 
 _FINISHED = TypeAdapter(FinishedEntry)
-_CANARIES = TypeAdapter(dict[str, list[str]])
-_EARLIER = TypeAdapter(list[dict[str, Any]])
 
 
 def _record(shard: int) -> str:

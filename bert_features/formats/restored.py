@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from bert_features.config import output_specs
+from bert_features.config.recipe import Recipe
 from bert_features.formats.headers import Header
-from bert_features.formats.passport import Passport
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import FeatureBatch, FeatureRecord
 from bert_features.formats.small_vectors import restore, small_ones
@@ -27,9 +27,9 @@ class _Restored(FeatureFile):
         super().__init__(file.path)
 
     @property
-    def passport(self) -> Passport:
-        """See `FeatureFile.passport`: of the vectors as they are stored."""
-        return self._file.passport
+    def recipe(self) -> Recipe:
+        """See `FeatureFile.recipe`: of the vectors as they are stored."""
+        return self._file.recipe
 
     def texts(self) -> list[tuple[int, str | None]]:
         """See `FeatureFile.texts`."""

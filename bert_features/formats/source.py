@@ -10,11 +10,11 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from bert_features.config.recipe import RECIPE, Recipe
 from bert_features.errors import BertFeaturesError, OutputError, first_line
 from bert_features.files import locate
 from bert_features.formats.columns import convert_ids, value_dtype
 from bert_features.formats.headers import Header
-from bert_features.formats.passport import Passport
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, splits_of
 
 _T = TypeVar("_T")
@@ -130,9 +130,9 @@ class RecordSource(ABC):
         return self._features
 
     @property
-    def passport(self) -> Passport:
-        """See `views.FeatureView.passport`."""
-        return Passport.of(str(self.path), self.metadata, self.features)
+    def recipe(self) -> Recipe:
+        """See `views.FeatureView.recipe`."""
+        return Recipe.from_json(str(self.path), self.metadata.get(RECIPE))
 
     @property
     def _range(self) -> range:

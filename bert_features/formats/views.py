@@ -10,10 +10,10 @@ import numpy as np
 
 from bert_features.config.kinds import KINDS
 from bert_features.config.levels import LEVELS, TEXT
+from bert_features.config.recipe import Recipe
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_to_arrow, schema_of
 from bert_features.formats.columns import levels_of, object_array, unit_columns, value_dtype
-from bert_features.formats.passport import Passport
 from bert_features.formats.records import SPANS, Feature, FeatureRecord
 from bert_features.formats.source import RecordSource
 from bert_features.formats.sparse import csr_blocks, pieces_of, to_csr
@@ -62,12 +62,12 @@ class FeatureView:
         return [f.layers[0] for f in self.features if f.kind in chosen and len(f.layers) == 1]
 
     @property
-    def passport(self) -> Passport:
-        """What the vectors depend on, see `bert_features.compare`.
+    def recipe(self) -> Recipe:
+        """How the vectors were made, see `bert_features.compare`.
 
         Raises OutputError if the metadata does not say how they were made.
         """
-        return self._source.passport
+        return self._source.recipe
 
     def __repr__(self) -> str:
         features = ", ".join(feature.describe() for feature in self.features)

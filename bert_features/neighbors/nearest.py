@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import KINDS
+from bert_features.config.settings import INPUT
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import is_url
 from bert_features.files.checksums import as_hex
@@ -195,7 +196,7 @@ def find_texts(
     """
     found: dict[int | str, str] = {}
     parts, named = file.texts(), ", ".join(paths)
-    is_share = file.metadata.get("config", {}).get("shard") is not None
+    is_share = file.metadata.get("recipe", {}).get("settings", {}).get("shard") is not None
     own = set(file.ids.tolist()) if is_share else None
     with contextlib.closing(_read(file, paths)) as read:  # type: ignore[type-var]
         examples = (each for each in read if own is None or each.unique_id in own)
@@ -220,11 +221,9 @@ def find_texts(
 
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
-    recorded = file.metadata.get("config", {})
-    names = {*ExtractConfig.names("source")} - {"shard", "label_field", "span_field"}
-    settings = ExtractConfig(
-        **{name: value for name, value in recorded.items() if name in names and value is not None}
-    )
+    recorded = file.metadata.get("recipe", {}).get("settings", {})
+    names = {*ExtractConfig.names(group=INPUT)} - {"shard", "label_field", "span_field", "spans"}
+    settings = ExtractConfig.of({n: v for n, v in recorded.items() if n in names})
     sources = [source_of_input(settings, path) for path in paths]
     with contextlib.closing(Ids(sources[0])) as ids:
         for source in sources:

@@ -14,8 +14,7 @@ from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.levels import LEVELS
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.extraction.description import restore_config
-from bert_features.formats.passport import AGREEMENT
+from bert_features.formats.canaries import AGREEMENT, compare_recipes
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -120,7 +119,7 @@ def prompt_of_queries(extractor: "FeatureExtractor", options: Options) -> str | 
 def load_extractor(file: FeatureFile, feature: Feature, options: Options) -> "FeatureExtractor":
     """The extractor that makes the features of a file again; errors as `embed`."""
     chosen = options.named["checkpoint"] is not None
-    config = restore_config(file, options.named)
+    config = file.recipe.for_queries(options.named)
     with _named_in(file, chosen=chosen):
         found = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
         stamps = _stamps(found)
@@ -169,7 +168,7 @@ def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtracto
 
     Other weights whose canaries agree are taken.
     """
-    (found,) = file.passport.compare(extractor.passport, feature.name)
+    (found,) = compare_recipes(file.recipe, extractor.recipe, feature.name)
     if not (found.may_be_compared or all(d.endswith(AGREEMENT) for d in found.differences)):
         raise OutputError.naming(
             "the settings that {path} records do not give its feature {name!r} with the checkpoint "

@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.checkpoints.description import describe_weights
+from bert_features.checkpoints.description import describe_checkpoint, describe_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import EMBEDDINGS, resolve_layers
 from bert_features.config.poolings import Level
+from bert_features.config.recipe import RECIPE, Recipe
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError, OutputError
-from bert_features.extraction.description import find_versions
 from bert_features.formats import SUFFIXES as FEATURE_SUFFIXES
 from bert_features.formats import read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.machine.versions import find_versions
 from bert_features.plots.classifier import SEED
 from bert_features.plots.labelled import Labelled, read_labelled
 from bert_features.plots.model import Layer, Model, Report, title_of
 from bert_features.plots.pooled import check_memory, combinations, without_noise
-from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, PROBE_SETTINGS
 from bert_features.readers.registry import SUFFIXES as TEXT_SUFFIXES
 
 logger = logging.getLogger("bert_features")
@@ -44,7 +44,6 @@ _KINDS_OF = {
     "title": "models",
     "width": "widths",
 }
-_FACTS = ("checkpoint", "config", "precision", "runtime", "versions")  # of a features file
 _NOUNS = {"sequence": "texts", "word": "words", "span": "spans"}
 # The features of one layer, by its state and the pooling.
 _ByLayer = dict[tuple[int, str], list[Feature]]
@@ -94,7 +93,7 @@ class Origin(ABC):
       pairs: the layers and poolings, by layer from the lowest.
       width: D.
       field: the field of the labels, or None.
-      facts: what a report says of them: checkpoint, settings and versions, as JSON holds them.
+      facts: what a report says of them: the recipe of their vectors, as JSON holds it.
     """
 
     name: str
@@ -130,15 +129,16 @@ class Texts(Origin):
             model, model.layers(layers), poolings or POOLINGS[self.level], self.level
         )
         self.width = model.checkpoint.config.hidden_size
-        used = {*MODEL_SETTINGS, *INPUT_SETTINGS, *PROBE_SETTINGS}
         checkpoint = model.checkpoint
         if checkpoint.kind != "safetensors":  # whose weights TensorFlow reads
             import_tensorflow(settings.runtime, settings.device)
-        self.facts = {
-            "checkpoint": describe_weights(checkpoint, ()),
-            "config": settings.model_dump(mode="json", include=used),
-            "versions": find_versions(settings.runtime),
-        }
+        recipe = Recipe.of_run(
+            settings,
+            checkpoint=describe_checkpoint(checkpoint, ()),
+            vocabulary=describe_vocabulary(checkpoint),
+            versions=find_versions(settings.runtime),
+        )
+        self.facts = {RECIPE: recipe.to_json()}
         self.field = settings.label_field or settings.span_field
         self._model, self._labelled = model, labelled
 
@@ -166,7 +166,8 @@ class Stored(Origin):
     def __init__(
         self, file: FeatureFile, layers: Sequence[Layer] | None, poolings: Sequence[str] | None
     ) -> None:
-        checkpoint: dict[str, Any] = file.metadata.get("checkpoint", {})
+        recipe: dict[str, Any] = file.metadata.get(RECIPE, {})
+        checkpoint: dict[str, Any] = recipe.get("checkpoint", {})
         count = checkpoint.get("bert_config", {}).get("num_hidden_layers", 0)
         self.name, self.title = str(file.path), title_of(checkpoint.get("name", "a model"), count)
         self._file = file
@@ -185,9 +186,9 @@ class Stored(Origin):
         found = {pair: self._only(stored, *pair) for pair in pairs or [(count, "mean")]}
         self._features = {(_layer(s), pooling): f.name for (s, pooling), f in found.items()}
         self.pairs, self.width = list(self._features), next(iter(found.values())).width
-        config = file.metadata.get("config", {})
-        self.field = config.get("label_field" if self.level == "word" else "span_field")
-        self.facts = {name: file.metadata.get(name) for name in _FACTS}
+        settings = recipe.get("settings", {})
+        self.field = settings.get("label_field" if self.level == "word" else "span_field")
+        self.facts = {RECIPE: {name: v for name, v in recipe.items() if name != "canaries"}}
 
     def _stored(self, count: int) -> _ByLayer:
         """The features of its level, of one of `count` layers each."""

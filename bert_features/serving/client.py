@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from bert_features import __version__
 from bert_features.config.levels import LEVELS
-from bert_features.errors import ConfigError, ServiceError
+from bert_features.config.recipe import Recipe
+from bert_features.errors import ConfigError, OutputError, ServiceError
 from bert_features.extraction.encoding import check_spans, collect
 from bert_features.extraction.similarity import EncodesByPrompt
 from bert_features.formats import read_features
 from bert_features.formats.arrow_layout import METADATA_KEY, convert_from_arrow, schema_of
-from bert_features.formats.passport import Passport
+from bert_features.formats.canaries import compare_recipes
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord
 from bert_features.readers.text import notice_separator
 from bert_features.serving.connection import Connection, in_thread
@@ -56,7 +57,7 @@ class Client(EncodesByPrompt):
       retries: how often a request is sent again if its connection is lost, or if the service is
         busy; the service says how long to wait.
       expect: a features file or folder that the vectors will be compared with: its path, or what
-        has a `passport`.
+        has a `recipe`.
 
     Raises:
       ConfigError: an argument is not allowed.
@@ -78,11 +79,11 @@ class Client(EncodesByPrompt):
     ) -> None:
         self.refuse(unknown)
         expected: Any = read_features(expect) if isinstance(expect, str | Path) else expect
-        expected = getattr(expected, "passport", expected)
-        if not isinstance(expected, Passport | None):
+        expected = getattr(expected, "recipe", expected)
+        if not isinstance(expected, Recipe | None):
             raise ConfigError(
                 f"expect is of type {type(expect).__name__}; allowed: a features file or folder, "
-                "or what has a passport"
+                "or what has a recipe"
             )
         self._connection = Connection(
             url, token=token, timeout=timeout, retries=retries, connections=IN_FLIGHT
@@ -90,7 +91,7 @@ class Client(EncodesByPrompt):
         try:
             self.info()
             if expected is not None:
-                self._check_passport(expected)
+                self._check_recipe(expected)
         except BaseException:
             self.close()
             raise
@@ -180,16 +181,20 @@ class Client(EncodesByPrompt):
         return self._info.prompts
 
     @property
-    def passport(self) -> Passport:
-        """What the vectors of the service depend on, see `bert_features.compare`.
+    def recipe(self) -> Recipe:
+        """How the vectors of the service are made, see `bert_features.compare`.
 
         Raises OutputError for a service of an earlier version.
         """
-        return Passport.from_json(self._connection.url, self._info.passport)
+        return Recipe.from_json(self._connection.url, self._info.recipe)
 
-    def _check_passport(self, expected: Passport) -> None:
-        url = self._connection.url
-        for difference in expected.compare(self.passport):
+    def _check_recipe(self, expected: Recipe) -> None:
+        url, recipe = self._connection.url, self.recipe
+        try:
+            found = compare_recipes(expected, recipe)
+        except OutputError as error:  # they have nothing in common
+            raise ServiceError(f"the vectors of {url} are not those expected: {error}") from error
+        for difference in found:
             if not difference.may_be_compared:
                 name = f"{expected.name} ({difference.feature})"
                 raise ServiceError(f"the vectors of {url} and of {name}: {difference}")

@@ -239,8 +239,8 @@ class Info(BaseModel):
     replicas: int
     device: str
     version: str
-    passport: dict[str, Any] | None = Field(
-        default=None, description="What the vectors of each feature depend on, and its canaries."
+    recipe: dict[str, Any] | None = Field(
+        default=None, description="How the vectors of each feature are made, and their canaries."
     )  # older services do not send it
 
 

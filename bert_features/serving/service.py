@@ -21,6 +21,7 @@ from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_spans
 from bert_features.config.serve_settings import ServeSettings
+from bert_features.extraction.canaries import compute_canaries
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
@@ -112,8 +113,8 @@ class Service:
         self.prompts = list(extractor.prompts)
         self.bytes_under_way = 0
         self._next_warning = -math.inf
-        extractor.canaries = extractor.find_canaries(few=True)
-        self._passport = extractor.passport.to_json()
+        extractor.canaries = compute_canaries(extractor, few=True)
+        self._recipe = extractor.recipe.to_json()
         for number, specs in enumerate(self.catalog.outputs.values()):
             self._engine.warm_up(specs, many=number == 0)  # the default
 
@@ -280,7 +281,7 @@ class Service:
             replicas=self.settings.replicas,
             device=self.extractor.device,
             version=__version__,
-            passport=self._passport,
+            recipe=self._recipe,
         )
 
     @property

@@ -19,12 +19,12 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.encoder.step import Precision
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.description import find_versions
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.writing import write_behind
 from bert_features.formats import open_writer
 from bert_features.machine import hardware
 from bert_features.machine.tpu_installation import installed
+from bert_features.machine.versions import find_versions
 from bert_features.readers.examples import read_examples
 from bert_features.runtime.base import CompiledStep, Devices, Runtime, Started, Step
 from bert_features.tpu.chips import peak_flops

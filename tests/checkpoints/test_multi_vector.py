@@ -6,7 +6,7 @@ import string
 import pytest
 
 from bert_features import ExtractConfig, find_checkpoint
-from bert_features.corpus.plan import describe_run
+from bert_features.extraction.recipe import plan_recipe
 from tests.cli.command_line import run
 from tests.multi_vector import KIND, write
 
@@ -73,7 +73,7 @@ def test_the_settings_of_a_folder_are_read_and_shown(tmp_path, name):
     data[-1] ^= 1
     weights.write_bytes(data)
     before, changed = (
-        describe_run(ExtractConfig(outputs=[KIND]), each)["checkpoint"]
+        plan_recipe(ExtractConfig(outputs=[KIND]), each).checkpoint
         for each in (found, find_checkpoint(other))
     )
     assert before["sha256"] == changed["sha256"]

@@ -126,7 +126,7 @@ def by_class(tmp_path_factory):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_runs_on_cpus_of_different_classes_may_be_compared(by_class, precision):
     """With the embedded model: float32 is equal, and a folder that one began another goes on."""
-    wanted = "equal" if precision == "float32" else ("equal", "lower precision")
+    wanted = "same" if precision == "float32" else ("same", "rounded")
     for name in INSTRUCTIONS:
         paths = [by_class / f"{each} {precision}.npz" for each in ("all", name)]
         found = json.loads(run("compare", *paths, "--json").stdout)["features"]

@@ -58,7 +58,7 @@ def test_outputs_by_option_by_config_and_by_python_are_the_same(toy, tmp_path, o
     same(read_features(out / "a.parquet"), wanted)
     same(read_features(out / "b.npz"), wanted)
     metadata = read_features(out / "a.parquet").metadata
-    assert [o["name"] for o in metadata["config"]["outputs"]] == ["t", "w", "s"]
+    assert [o["name"] for o in metadata["recipe"]["settings"]["outputs"]] == ["t", "w", "s"]
     assert [f["pooling"] for f in metadata["features"]] == ["none", "first_last", "mean"]
 
 

@@ -102,7 +102,7 @@ def test_options_override_the_config_file(toy, text, out, tmp_path):
     options = ["--config", config, "--layers=-1,-2", "--max-seq-length", "16", "--dtype", "float16"]
     assert run("extract", text, "-o", path, *options).exit_code == 0
     metadata = read_features(path).metadata
-    (output,) = metadata["config"]["outputs"]
+    (output,) = metadata["recipe"]["settings"]["outputs"]
     assert (output["layers"], output["combine"]) == ([-1, -2], "sum")
     (feature,) = read_features(path).features
     assert (feature.name, feature.dtype, feature.width) == ("features", "float16", 8)

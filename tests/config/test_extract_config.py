@@ -34,6 +34,14 @@ def test_frozen():
         ExtractConfig().batch_size = 3
 
 
+def test_a_copy_with_a_setting_of_an_output_is_refused():
+    """It would have no effect: the outputs are made already."""
+    config = ExtractConfig(layers=-1)
+    assert config.model_copy(update={"batch_size": 3}).batch_size == 3
+    with pytest.raises(ConfigError, match="ExtractConfig has no field layers; make new settings"):
+        config.model_copy(update={"layers": (-2,)})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -17,6 +17,7 @@ from bert_features.corpus import processes, ray_actors, run, worker
 from bert_features.corpus.shards import ShardWriter
 from bert_features.errors import ConfigError
 from bert_features.extraction.calibration import TakesRanges
+from bert_features.extraction.recipe import plan_recipe
 from bert_features.formats.records import Feature, FeatureBatch
 
 LENGTH = Feature("length", (-1,), "none", 1, "float32", "sequence", "mean")
@@ -36,6 +37,7 @@ class QuickExtractor(TakesRanges):
             raise ConfigError(f"no {config.device}")
         self.canaries = {}
         self.config, self.checkpoint = config, find_checkpoint(config.checkpoint)
+        self.recipe = plan_recipe(config, self.checkpoint)
         self._stalled, self._finished = Path(f"{folder}.stalled"), Path(f"{folder}/.finished")
 
     def features(self):

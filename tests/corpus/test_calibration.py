@@ -1,8 +1,8 @@
 """int8 and binary outputs of runs: ranges from the first texts or a file, the same everywhere."""
 
+import copy
 import dataclasses
 import functools
-import json
 import os
 import time
 from types import SimpleNamespace
@@ -12,15 +12,16 @@ import pytest
 
 from bert_features import ExtractConfig, extract, nearest, plan, read_features
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.config.features import OutputSpec
 from bert_features.corpus.job import repair
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import extractor as extractors
 from bert_features.extraction.calibration import TakesRanges
+from bert_features.extraction.recipe import make_recipe
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
-from bert_features.formats.passport import FeaturePassport
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.corpus.runs import StopRun, shards_of, stop_after
 from tests.formats.feature_files import make_batch, write
@@ -36,7 +37,7 @@ MEAN = {"level": "sequence", "pooling": "mean", "layers": [-1]}
 FLOATS, INT8, BINARY = (
     {"name": dtype, "dtype": dtype, **MEAN} for dtype in ("float32", "int8", "binary")
 )
-SOME = Feature("some", (-1,), "none", 8, "float32", "sequence", "mean")
+SOME = OutputSpec("some", (-1,), "none", 8, "float32", "sequence", "mean", states=(3,))
 ALL = [FLOATS, INT8 | {"calibration": 8}, BINARY]
 
 
@@ -82,48 +83,52 @@ def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplo
 
 
 @pytest.mark.parametrize(
-    ("feature", "metadata", "differences"),
+    ("feature", "changes", "differences"),
     [
         ({}, {}, ""),
         ({"layers": (TOY.num_hidden_layers - 1,)}, {}, ""),  # the same layer
-        ({"dtype": "float16", "name": "other"}, {"versions": {}, "precision": "bfloat16"}, ""),
-        ({"layers": (-2,)}, {}, r"layers \[-2\], now \[-1\];"),
+        (
+            {"dtype": "float16", "name": "other"},
+            {"versions": {}, "arithmetic.precision": "bfloat16"},
+            "",
+        ),
+        ({"layers": (-2,)}, {}, r"layers \[-2\] and \[-1\];"),
         (
             {"pooling": "max", "normalize": True},
             {},
-            "normalize True, now False; pooling 'max', now",
+            "normalize True and False; pooling 'max' and",
         ),
-        ({"special_tokens": False}, {}, "special_tokens False, now True;"),
-        ({}, {"checkpoint.sha256": "ab"}, "checkpoint 'ab', now '"),
-        ({}, {"checkpoint.bert_config.hidden_act": "relu"}, "hidden_act 'relu', now 'gelu"),
-        ({}, {"config.max_seq_length": 9}, "max_seq_length 9, now 12;"),
+        ({"special_tokens": False}, {}, "special_tokens False and True;"),
+        ({}, {"checkpoint.sha256": "ab"}, "checkpoint 'ab' and "),
+        ({}, {"checkpoint.bert_config.hidden_act": "relu"}, "hidden_act 'relu' and 'gelu"),
+        ({}, {"texts.max_seq_length": 9}, "max_seq_length 9 and 12;"),
         (
             {},
-            {"config.long_text": "tail", "prompt": "a "},
-            "long_text 'tail', now 't.*prompt 'a ', n",
+            {"texts.long_text": "tail", "texts.prompt": "a "},
+            "long_text 'tail' and 't.*prompt 'a ' and",
         ),
         (
             {},
-            {"do_lower_case": False, "vocabulary.sha256": "1"},
+            {"texts.do_lower_case": False, "vocabulary.sha256": "1"},
             "do_lower_case F.*vocabulary.sha256",
         ),
-        ({}, {"config": None}, None),
+        ({}, {"texts": None}, None),
         ({}, {"checkpoint": "ab"}, None),
     ],
     ids=str,
 )
 def test_a_calibration_that_was_made_in_another_way(
-    config, tmp_path, caplog, feature, metadata, differences
+    config, tmp_path, caplog, feature, changes, differences
 ):
     path = tmp_path / "vectors.npz"
     extractor = kept_extractor(config(INT8 | {"calibration": str(path)}))
-    facts = json.loads(json.dumps(extractor.metadata()))
-    for place, value in metadata.items():
-        *names, last = place.split(".")
-        functools.reduce(dict.__getitem__, names, facts)[last] = value
     made = dataclasses.replace(SOME, **feature)
+    recipe = copy.deepcopy(make_recipe(extractor.preparation, (made,), {}).to_json())
+    for place, value in changes.items():
+        *names, last = place.split(".")
+        functools.reduce(dict.__getitem__, names, recipe)[last] = value
     values = RNG.normal(size=(9, 8)).astype(made.dtype)
-    with open_writer(path, format="npz", features=(made,), metadata=facts) as writer:
+    with open_writer(path, format="npz", features=(made,), metadata={"recipe": recipe}) as writer:
         writer.write(FeatureBatch(np.arange(9), {made.name: values}))
     if differences:
         message = f"{path} was made with .*{differences}.* set calibration to a file made with"
@@ -134,22 +139,11 @@ def test_a_calibration_that_was_made_in_another_way(
     assert ("does not record how it was made" in caplog.text) is (differences is None)
 
 
-def test_a_calibration_behind_dense_modules(config):
-    """Pooling `auto` adds the modules of the checkpoint, which a feature does not list."""
-    facts = kept_extractor(config(INT8)).metadata()
-    made = [{"path": "2_Dense"}]
-    with_dense = FeaturePassport.of(SOME, facts | {"modules": {"some": made}}).space
-    assert with_dense["modules"] == made
-    assert FeaturePassport.of(SOME, facts | {"modules": {"other": made}}).space["modules"] == []
-    before = {name: value for name, value in facts.items() if name != "modules"}
-    assert "modules" not in FeaturePassport.of(SOME, before).space
-
-
 def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
     extractor = TakesRanges()
     extractor.outputs = config(INT8).plan_outputs(TOY)
     with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
-        extractor.sharing({"ranges": {"int8": [[0.0] * 7, [1.0] * 7]}})
+        extractor.with_ranges({"int8": [[0.0] * 7, [1.0] * 7]})
 
 
 def kept_extractor(settings):
@@ -267,10 +261,10 @@ def test_a_manifest_with_other_ranges_than_its_shards_is_refused(config, texts, 
     with pytest.raises(StopRun):
         extract(config(*ALL), texts, f"{out}/", progress=stop_after(13))
     manifest = Manifest.read(out)
-    ranges = json.loads(json.dumps(manifest.run["ranges"]))
-    name = min(ranges)
-    ranges[name][1][0] += 0.5
-    dataclasses.replace(manifest, run=manifest.run | {"ranges": ranges}).write()
+    changed = copy.deepcopy(manifest)
+    name = min(n for n, output in manifest.recipe.outputs.items() if "ranges" in output)
+    changed.recipe.outputs[name]["ranges"][1][0] += 0.5
+    changed.write()
     before = shards_of(out)
     with pytest.raises(OutputError, match=f"other int8 ranges of '{name}' than the manifest"):
         extract(config(*ALL), texts, f"{out}/")
@@ -279,24 +273,30 @@ def test_a_manifest_with_other_ranges_than_its_shards_is_refused(config, texts, 
     extract(config(*ALL), texts, f"{out}/")
 
 
+def with_ranges(recipe, ranges):
+    """A recipe whose int8 outputs have other ranges, or none."""
+    changed = copy.deepcopy(recipe)
+    for output in changed.outputs.values():
+        if output.pop("ranges", None) and ranges:
+            output["ranges"] = ranges
+    return changed
+
+
 def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     """Those of the first worker that was ready, which may be another kind of machine."""
     extract(config(*ALL), texts, f"{tmp_path}/out/")
     before = shards_of(tmp_path / "out")
     manifest = Manifest.read(tmp_path / "out")
-    ranges = manifest.run["ranges"]
-    fresh = dataclasses.replace(
-        manifest, run={k: v for k, v in manifest.run.items() if k != "ranges"}
-    )
+    fresh = dataclasses.replace(manifest, recipe=with_ranges(manifest.recipe, None))
     job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
-    canaries = manifest.run["canaries"]
-    assert json.loads(json.dumps(writer.ready.shared)) == {"canaries": canaries, "ranges": ranges}
-    other = {"int8": [[-4.0] * 8, [4.0] * 8]}
-    write_shard(writer, 0, {"ranges": other}, lambda message: None)
+    assert writer.ready.recipe.outputs == manifest.recipe.outputs
+    assert writer.ready.recipe.canaries == manifest.recipe.canaries
+    other = with_ranges(manifest.recipe, [[-4.0] * 8, [4.0] * 8])
+    write_shard(writer, 0, other, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
     assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
-    write_shard(writer, 0, {"canaries": canaries, "ranges": ranges}, lambda message: None)
+    write_shard(writer, 0, manifest.recipe, lambda message: None)
     assert shards_of(tmp_path / "out") == before
 
 

@@ -18,8 +18,8 @@ from bert_features.corpus.inputs import look_up
 from bert_features.corpus.status import read_status
 from bert_features.corpus.worker import portable
 from bert_features.errors import DeviceError, InputError, OutputError
-from bert_features.extraction.description import find_versions
 from bert_features.formats.manifest import FINISHED
+from bert_features.machine.versions import find_versions
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of
 from bert_features.readers.parts import cut

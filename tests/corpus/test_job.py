@@ -66,9 +66,9 @@ def test_the_canaries_are_time_of_the_device(config, texts, tmp_path, monkeypatc
 def test_the_manifest_says_what_was_run(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
-    assert manifest["run"]["settings"]["max_seq_length"] == 8
-    assert manifest["run"]["device"] == "tensorflow, cpu, float32"
-    assert len(manifest["run"]["checkpoint"]["sha256"]) == 64
+    assert manifest["recipe"]["settings"]["max_seq_length"] == 8
+    assert manifest["device"] == "tensorflow, cpu, float32"
+    assert len(manifest["recipe"]["checkpoint"]["sha256"]) == 64
     assert [entry["counts"]["examples"] for entry in manifest["finished"]] == [6, 6, 6, 2]
     for i, entry in enumerate(manifest["finished"]):
         path = tmp_path / "out" / f"part-0000{i}-of-00004.parquet"
@@ -115,7 +115,7 @@ def test_a_folder_of_version_0_1_0_is_refused_as_it_is(config, texts, tmp_path):
 
 def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog, monkeypatch):
     extract_until(13, config(), texts, f"{tmp_path}/out/")
-    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["run"]["processor"]
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["processor"]
     monkeypatch.setattr(shards, "describe_processor", lambda kind: f"another {kind}")
     extract(config(), texts, f"{tmp_path}/out/")
     assert "was begun on another processor (" in caplog.text

@@ -13,7 +13,8 @@ from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import extractor as extractors
-from bert_features.formats.manifest import Manifest
+from bert_features.formats.canaries import compare_recipes
+from bert_features.formats.manifest import MANIFEST, Manifest
 from tests.corpus.runs import extract_until, shards_of
 
 # What jaxlib 0.10.2 gave instead of 1,073,741,824 (jax-ml/jax#39103).
@@ -35,9 +36,9 @@ def wrong_sums(monkeypatch):
     return lambda: monkeypatch.setattr(extractors, "run_step", wrong)
 
 
-def change_run(folder, **facts):
+def change_recipe(folder, **facts):
     manifest = Manifest.read(folder)
-    replace(manifest, run=manifest.run | facts).write()
+    replace(manifest, recipe=replace(manifest.recipe, **facts)).write()
 
 
 def test_a_run_is_refused_where_other_numbers_come_out(config, texts, tmp_path, wrong_sums):
@@ -57,34 +58,36 @@ def test_a_run_is_refused_where_other_numbers_come_out(config, texts, tmp_path, 
 def test_new_numbers_can_be_accepted_and_are_recorded(config, texts, tmp_path, wrong_sums):
     out = tmp_path / "out"
     extract_until(8, config(), texts, f"{out}/")
-    began, first = Manifest.read(out).run, shards_of(out)
-    change_run(out, versions=began["versions"] | {"keras": "3.1"})
+    began, first = Manifest.read(out).recipe, shards_of(out)
+    change_recipe(out, versions=began.versions | {"keras": "3.1"})
     with pytest.raises(
         OutputError, match=r"keras '3\.1', now .*, accept_new_numbers=True to mix both, or"
     ):
         extract(config(), texts, f"{out}/")
     wrong_sums()
     extract(config(), texts, f"{out}/", accept_new_numbers=True)
-    run = Manifest.read(out).run
-    assert run["versions"] == began["versions"]
-    assert run["canaries"] != began["canaries"]
-    (earlier,) = run["earlier"]
+    resumed = Manifest.read(out)
+    assert resumed.recipe.versions == began.versions
+    assert resumed.recipe.canaries != began.canaries
+    (earlier,) = resumed.earlier
     assert earlier == {
-        "versions": began["versions"] | {"keras": "3.1"},
-        "canaries": began["canaries"],
+        "versions": began.versions | {"keras": "3.1"},
+        "canaries": began.canaries,
         "finished_shards": 1,
     }
     assert shards_of(out).items() > first.items()
     paths = [Manifest.read(out).path(shard) for shard in range(2)]
-    old, new = (read_features(path).passport for path in paths)
-    assert str(old.compare(new)[0]).startswith("not comparable: other numbers by the same settings")
+    old, new = (read_features(path).recipe for path in paths)
+    (found, _) = compare_recipes(old, new)
+    assert str(found).startswith("other: other numbers by the same recipe")
     # No single canaries stand for such a folder.
-    (found, _) = read_features(out).passport.compare(new)
+    (found, _) = compare_recipes(read_features(out).recipe, new)
     assert "out (of shards with other numbers) has no canaries" in str(found)
     # From then on these are the numbers of the run.
     Manifest.read(out).path(3).unlink()
     assert len(repair(out)) == 1
-    assert Manifest.read(out).run == run
+    again = Manifest.read(out)
+    assert (again.recipe, again.earlier) == (resumed.recipe, resumed.earlier)
 
 
 def test_each_process_keeps_its_own_numbers_once_new_ones_are_accepted(config, texts, tmp_path):
@@ -93,34 +96,24 @@ def test_each_process_keeps_its_own_numbers_once_new_ones_are_accepted(config, t
     extract(config(), texts, f"{out}/")
     manifest = with_new_numbers(Manifest.read(out), {"keras": "3.1"})
     writer = ShardWriter.load(ShardJob(config(format="parquet"), manifest))
-    own = writer.ready.shared["canaries"]
-    rows = own["layer_output_0"]
-    writer.share({"canaries": {"layer_output_0": [rows[1], *rows[1:]]}})
-    write_shard(writer, 0, {"canaries": {"layer_output_0": rows[::-1]}}, lambda message: None)
-    found = read_features(Manifest.read(out).path(0)).metadata["canaries"]
-    assert found == json.loads(json.dumps(own))
+    own = writer.ready.recipe
+    rows = own.canaries["layer_output_0"]
+    writer.share(replace(own, canaries={"layer_output_0": [rows[1], *rows[1:]]}))
+    others = replace(own, canaries={"layer_output_0": rows[::-1]})
+    write_shard(writer, 0, others, lambda message: None)
+    assert read_features(Manifest.read(out).path(0)).recipe.canaries == own.canaries
 
 
 def test_where_nothing_is_new_nothing_is_recorded(config, texts, tmp_path):
     out = tmp_path / "out"
     extract_until(8, config(), texts, f"{out}/")
-    began = Manifest.read(out).run
+    began = Manifest.read(out).recipe
     extract(config(), texts, f"{out}/", accept_new_numbers=True)
-    assert Manifest.read(out).run == began | {"earlier": []}
-    assert len(read_features(out).passport.features["layer_output_0"].canaries) == 8
+    assert Manifest.read(out).recipe == began
+    assert Manifest.read(out).earlier == []
+    assert len(read_features(out).recipe.canaries["layer_output_0"]) == 8
     extract(config(), texts, f"{tmp_path}/whole/")
     assert shards_of(out) == shards_of(tmp_path / "whole")
-
-
-def test_a_run_of_an_earlier_release_has_no_canaries(config, texts, tmp_path, wrong_sums):
-    out = tmp_path / "out"
-    extract_until(8, config(), texts, f"{out}/")
-    manifest = Manifest.read(out)
-    replace(manifest, run={k: v for k, v in manifest.run.items() if k != "canaries"}).write()
-    extract(config(), texts, f"{out}/")
-    assert len(shards_of(out)) == 4
-    # Only some of its shards have canaries.
-    assert not read_features(out).passport.features["layer_output_0"].canaries
 
 
 def test_each_process_compares(config, texts, tmp_path):
@@ -128,27 +121,26 @@ def test_each_process_compares(config, texts, tmp_path):
     out = tmp_path / "out"
     extract(config(), texts, f"{out}/")
     manifest, whole = Manifest.read(out), shards_of(out)
-    own = manifest.run["canaries"]
-    rows = own["layer_output_0"]
-    other = own | {"layer_output_0": [rows[1], *rows[1:]]}
+    own = manifest.recipe
+    rows = own.canaries["layer_output_0"]
+    other = replace(own, canaries=own.canaries | {"layer_output_0": [rows[1], *rows[1:]]})
     job = ShardJob(config(format="parquet"), manifest)
     writer = ShardWriter.load(job)
     with pytest.raises(OutputError, match=r"computes other numbers of 'layer_output_0'"):
-        write_shard(writer, 0, {"canaries": other}, lambda message: None)
-    write_shard(writer, 0, {"canaries": own}, lambda message: None)
+        write_shard(writer, 0, other, lambda message: None)
+    write_shard(writer, 0, own, lambda message: None)
     assert shards_of(out) == whole
     with pytest.raises(OutputError, match=r"computes other numbers of 'layer_output_0'"):
-        ShardWriter.load(replace(job, manifest=replace(manifest, run={"canaries": other})))
+        ShardWriter.load(replace(job, manifest=replace(manifest, recipe=other)))
 
 
 def test_every_shard_has_the_canaries_of_the_run(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
     manifest = Manifest.read(tmp_path / "out")
     for shard in range(len(manifest.shards)):
-        metadata = read_features(manifest.path(shard)).metadata
-        assert metadata["canaries"] == json.loads(json.dumps(manifest.run["canaries"]))
-    passport = read_features(tmp_path / "out").passport
-    assert [str(c) for c in passport.compare(passport)] == ["the same space, equal to 1e-5"] * 2
+        assert read_features(manifest.path(shard)).recipe.canaries == manifest.recipe.canaries
+    recipe = read_features(tmp_path / "out").recipe
+    assert [str(c) for c in compare_recipes(recipe, recipe)] == ["same: equal to 1e-5"] * 2
 
 
 def test_it_is_for_folders(config, texts, tmp_path):
@@ -164,13 +156,23 @@ def test_a_run_that_begins_again_has_no_other_numbers(config, texts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "facts",
-    [{"canaries": [1]}, {"canaries": {"layer_output_0": 7}}, {"earlier": {}}, {"earlier": [3]}],
+    ("place", "facts"),
+    [
+        ("recipe", {"canaries": [1]}),
+        ("recipe", {"canaries": {"layer_output_0": 7}}),
+        ("recipe", {"versions": 7}),
+        ("recipe", {"colour": "blue"}),
+        (None, {"earlier": {}}),
+        (None, {"earlier": [3]}),
+    ],
     ids=str,
 )
-def test_damaged_canaries_of_a_manifest_are_one_clear_error(config, texts, tmp_path, facts):
+def test_a_damaged_recipe_of_a_manifest_is_one_clear_error(config, texts, tmp_path, place, facts):
     extract_until(8, config(), texts, f"{tmp_path}/out/")
-    change_run(tmp_path / "out", **facts)
+    path = tmp_path / "out" / MANIFEST
+    content = json.loads(path.read_text())
+    (content if place is None else content[place]).update(facts)
+    path.write_text(json.dumps(content))
     for again in (extract, lambda config, texts, out: repair(out)):
         with pytest.raises(OutputError, match=r"cannot read .*_manifest\.json: it is damaged"):
             again(config(), texts, f"{tmp_path}/out/")

@@ -23,7 +23,8 @@ def job(config, texts, tmp_path, monkeypatch):
 
 
 def with_fact(manifest, name, **facts):
-    return replace(manifest, run={**manifest.run, name: {**manifest.run[name], **facts}})
+    changed = getattr(manifest.recipe, name) | facts
+    return replace(manifest, recipe=replace(manifest.recipe, **{name: changed}))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,6 @@ def test_a_bad_shard_is_an_answer_and_no_exception(job):
     manifest = replace(job.manifest, shards=(changed, *others))
     actor = ShardActor(replace(job, manifest=manifest), ".", None)
     actor.load()
-    *_, error = actor.write(0, {})
+    *_, error = actor.write(0, job.manifest.recipe)
     assert isinstance(error, InputError)
     assert "has changed since this run began" in str(error)

@@ -1,24 +1,30 @@
 """Settings that go into a manifest and come back mean the same."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.plan import describe_settings, record_settings, restore_settings
+from bert_features.config.recipe import Recipe
+from bert_features.corpus.plan import restore_settings
 from bert_features.errors import OutputError
 from bert_features.formats.manifest import Manifest
 from tests.formats.feature_folders import make_manifest
+from tests.recipes import make_recipe
 
 AUTO = {"level": "sequence", "pooling": "auto"}
 
 
-def manifest_of(run) -> Manifest:
-    manifest = make_manifest(Path("out"), "npz", [1])
-    manifest.run.clear()
-    manifest.run.update(json.loads(json.dumps(run)))
-    return manifest
+def manifest_of(recipe) -> Manifest:
+    written = json.loads(json.dumps(recipe.to_json()))
+    return replace(make_manifest(Path("out"), "npz", [1]), recipe=Recipe.from_json("out", written))
+
+
+def changes(before, now):
+    recipes = (make_recipe(config=ExtractConfig.of(settings)) for settings in (before, now))
+    return next(recipes).changes(next(recipes))
 
 
 @pytest.mark.parametrize(
@@ -39,30 +45,20 @@ def manifest_of(run) -> Manifest:
 )
 def test_the_restored_settings_mean_the_same(settings):
     config = ExtractConfig.of(settings)
-    restored = restore_settings(manifest_of(record_settings(config)))
+    restored = restore_settings(manifest_of(make_recipe(config=config)))
     assert restored.model_dump(exclude={"format"}) == config.model_dump(exclude={"format"})
     assert restored.format == "npz"
-    assert record_settings(restored) == record_settings(config)
     assert restored.outputs == config.outputs
+    assert changes(settings, restored.model_dump(exclude_unset=True)) == []
 
 
-def test_a_default_that_was_written_down_is_no_difference_but_where_it_matters():
-    plain = describe_settings(ExtractConfig())
-    assert describe_settings(ExtractConfig(level="token", dtype="float32")) == plain
-    assert describe_settings(ExtractConfig(level="word")) != plain
-    left_open = describe_settings(ExtractConfig.of(AUTO))
-    assert describe_settings(ExtractConfig.of({**AUTO, "normalize": False})) != left_open
+def test_a_default_that_was_written_down_is_no_change_but_where_it_matters():
+    assert changes({}, {"level": "token", "dtype": "float32"}) == []
+    assert changes({}, {"level": "word"}) == ["level 'token', now 'word'"]
+    assert changes(AUTO, {**AUTO, "normalize": False}) == ["normalize None, now False"]
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        {},
-        {"settings": 3},
-        {"settings": {"outputs": [], "colour": "blue"}},
-    ],
-    ids=str,
-)
-def test_a_manifest_without_known_settings(run):
+def test_a_manifest_with_a_setting_that_is_unknown():
+    recipe = replace(make_recipe(), settings={"colour": "blue"})
     with pytest.raises(OutputError, match="cannot take the settings of the run from the manifest"):
-        restore_settings(manifest_of(run))
+        restore_settings(manifest_of(recipe))

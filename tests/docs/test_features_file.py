@@ -91,7 +91,8 @@ def test_canaries_by_the_page(folder):
     _, metadata = read_by_the_page(folder)
     for feature in metadata["features"]:
         rows = [
-            np.frombuffer(base64.b64decode(x), "<f4") for x in metadata["canaries"][feature["name"]]
+            np.frombuffer(base64.b64decode(x), "<f4")
+            for x in metadata["recipe"]["canaries"][feature["name"]]
         ]
         assert len(rows) == 8
         assert {len(row) for row in rows} == {feature["width"]}
@@ -99,11 +100,11 @@ def test_canaries_by_the_page(folder):
     order = sorted(range(8), key=lambda i: math.modf(i * 0.6180339887498949)[0])
     cat = folder.parent / "cat.txt"
     cat.write_text("The cat sat on the mat.\n")
-    config = {name: metadata["config"][name] for name in ("checkpoint", "max_seq_length")}
+    config = {n: metadata["recipe"]["settings"][n] for n in ("checkpoint", "max_seq_length")}
     config |= {"do_lower_case": True, "layers": (-1,)}
     extract(ExtractConfig.of(config), cat, folder.parent / "cat.npz")
     (record,) = read_features(folder.parent / "cat.npz")
-    (first, *_) = metadata["canaries"]["last"]
+    (first, *_) = metadata["recipe"]["canaries"]["last"]
     got = np.frombuffer(base64.b64decode(first), "<f4")
     np.testing.assert_allclose(got, record.features["layer_output_0"][2][order], atol=1e-5)
 

@@ -37,12 +37,6 @@ def assert_outputs(received, expected, *names):
         np.testing.assert_allclose(received[name], expected[f"out_{name}"], rtol=0, atol=1e-6)
 
 
-def test_features_layer(expected):
-    assert bert_features.BertFeatures  # importing it makes its name known to Keras
-    model = keras.models.load_model(SAVED / "features.keras")
-    assert_outputs(model(part(expected, "in_")), expected, "mean", "last", "word")
-
-
 def test_text_input_layer(expected):
     assert bert_features.BertTextInput
     model = keras.models.load_model(SAVED / "text_input.keras")

@@ -175,8 +175,8 @@ def test_the_prompt_of_a_run_is_a_name_or_a_text(folder, tmp_path, given, put):
     extract(config, tmp_path / "in.txt", f"{tmp_path / 'out'}/")
     file = read_features(tmp_path / "out")
     close(file.ragged("features")[0], [reference(put + text) for text in TEXTS])
-    assert file.metadata.get("prompt", "") == put
-    assert Manifest.read(tmp_path / "out").run["settings"]["prompt"] == given
+    assert file.recipe.texts.get("prompt", "") == put
+    assert Manifest.read(tmp_path / "out").recipe.settings.get("prompt") == given
 
 
 def test_the_prompt_of_a_run_decides_about_the_cache(folder, tmp_path):
@@ -272,13 +272,13 @@ def test_the_metadata_record_what_was_done_to_the_texts(folder):
         folder, do_lower_case=True, prompts={"query": "this is "}, default_prompt_name="query"
     )
     cased = AUTO | {"do_lower_case": False}
-    metadata = FeatureExtractor.from_checkpoint(folder, **cased).metadata()
-    assert (metadata["prompt"], metadata["lower_cased_first"]) == ("this is ", True)
+    texts = FeatureExtractor.from_checkpoint(folder, **cased).recipe.texts
+    assert (texts["prompt"], texts["lower_cased_first"]) == ("this is ", True)
     # The tokenizer of an uncased checkpoint lower-cases by itself.
-    assert "lower_cased_first" not in FeatureExtractor.from_checkpoint(folder, **AUTO).metadata()
+    assert "lower_cased_first" not in FeatureExtractor.from_checkpoint(folder, **AUTO).recipe.texts
     plain = cased | {"pooling": "mean", "layers": [-1], "max_seq_length": 20}
-    metadata = FeatureExtractor.from_checkpoint(folder, **plain).metadata()
-    assert not {"prompt", "lower_cased_first"} & metadata.keys()
+    texts = FeatureExtractor.from_checkpoint(folder, **plain).recipe.texts
+    assert not {"prompt", "lower_cased_first"} & texts.keys()
 
 
 def test_a_pooling_that_is_not_here_is_refused_only_if_it_is_asked_for(folder):

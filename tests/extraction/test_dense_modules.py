@@ -9,10 +9,10 @@ from bert_features import BertFeatures, FeatureExtractor, find_checkpoint
 from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.plan import describe_run
 from bert_features.errors import ConfigError
 from bert_features.export.loading import load_export
 from bert_features.export.savedmodel import export_savedmodel
+from bert_features.extraction.recipe import plan_recipe
 from tests.sentence_dense import AUTO, NAMES, TEXTS, VECTORS, dense, reference, write
 
 POOLINGS = {"labse": "cls", "distiluse": "mean", "sentence_t5": "mean", "two": "cls+max"}
@@ -103,15 +103,13 @@ def test_a_conversion_keeps_the_modules(tmp_path, to):
 
 def test_the_weights_of_the_modules_are_part_of_the_checkpoint(tmp_path):
     folder, other = write("labse", tmp_path / "a"), write("labse", tmp_path / "b")
-    run = describe_run(ExtractConfig(**AUTO), find_checkpoint(folder))["checkpoint"]
+    run = plan_recipe(ExtractConfig(**AUTO), find_checkpoint(folder)).checkpoint
     path = other / "2_Dense" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    changed = describe_run(ExtractConfig(**AUTO), find_checkpoint(other))["checkpoint"]
+    changed = plan_recipe(ExtractConfig(**AUTO), find_checkpoint(other)).checkpoint
     assert changed["sha256"] == run["sha256"] != run["heads"]["features"]
     assert changed["heads"] != run["heads"]
-    assert (
-        "heads" not in describe_run(ExtractConfig(layers=-1), find_checkpoint(folder))["checkpoint"]
-    )
+    assert "heads" not in plan_recipe(ExtractConfig(layers=-1), find_checkpoint(folder)).checkpoint
 
 
 def test_a_keras_layer_has_and_trains_the_modules(tmp_path):

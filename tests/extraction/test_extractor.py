@@ -241,9 +241,9 @@ def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format)
             np.testing.assert_allclose(
                 got.features[name].astype(np.float32), values.astype(np.float32), rtol=0, atol=atol
             )
-    assert file.metadata["config"]["outputs"][0]["layers"] == [-1, 0]
-    assert file.metadata["checkpoint"]["sha256"] == weights_sha256(find_checkpoint(toy))
-    assert file.metadata["versions"].keys() >= {"bert_features", "tensorflow", "keras"}
+    assert file.recipe.settings["outputs"][0]["layers"] == [-1, 0]
+    assert file.recipe.checkpoint["sha256"] == weights_sha256(find_checkpoint(toy))
+    assert file.recipe.versions.keys() >= {"bert_features", "tensorflow", "keras"}
 
 
 def test_pairs(toy, tmp_path):

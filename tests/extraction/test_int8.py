@@ -99,11 +99,11 @@ def test_a_run_says_how_exact_it_is_before_its_first_text(minilm_dir, tmp_path, 
     assert [line.split(":")[0] for line in lines] == [f"int8 after layer {n}" for n in range(1, 7)]
     assert lines[0].endswith("(the first 4 texts)")
     small, exact = (read_features(tmp_path / f"{name}.parquet") for name in ("int8", "float32"))
-    assert small.metadata["precision"] == "int8"
+    assert small.recipe.arithmetic["precision"] == "int8"
     near = cosines(*(np.stack([r.features["features"] for r in f]) for f in (small, exact)))
     assert 0.99 < near.min() < 0.99999
     (found,) = compare(small, exact)
-    assert found.verdict == "lower precision"
+    assert found.verdict == "rounded"
     assert "precision 'int8' and 'float32'" in str(found)
 
 

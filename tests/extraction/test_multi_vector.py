@@ -231,7 +231,7 @@ def test_a_run_that_was_cut_off_and_a_cache_give_the_same_bytes(tmp_path):
     for a, b in zip(files["a"], files["b"], strict=True):
         np.testing.assert_array_equal(a.features["multi_vector"], b.features["multi_vector"])
         assert a.units["vector"]["scored_tokens"] == b.units["vector"]["scored_tokens"]
-    assert files["q"].metadata["task"] == "query"
+    assert files["q"].recipe.texts["task"] == "query"
     assert {len(record.features["multi_vector"]) for record in files["q"]} == {12}
 
 

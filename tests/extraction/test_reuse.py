@@ -2,10 +2,10 @@
 
 import base64
 import contextlib
-import functools
 import json
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,16 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.features import OutputSpec
 from bert_features.errors import OutputError
 from bert_features.extraction import feature_store, preparation, reuse
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import FeatureStore, StorePlace
-from bert_features.formats.passport import check_numbers
-from bert_features.formats.records import Feature
+from bert_features.formats.canaries import check_numbers
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
 from tests.markers import of_release
+from tests.recipes import make_recipe
 from tests.toy import WORDS
 
 EXAMPLES, DISTINCT = 300, 60
@@ -221,28 +222,6 @@ def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
     assert "database is locked; this run does not use it" in caplog.text
 
 
-@pytest.mark.parametrize("change", ["another name", "no identity"])
-def test_a_cache_file_that_does_not_say_its_identity_is_not_used(tmp_path, caplog, change):
-    place, entry = StorePlace(tmp_path, run=len(change)), (b"key", 1, b"of a")
-    with FeatureStore(place, "a") as store:
-        store.add([entry])
-    path = store_in(tmp_path)
-    with FeatureStore(place, "a") as store:
-        assert store.fetch([b"key"])[b"key"].value == b"of a"
-    with FeatureStore(place, "b") as store:
-        other = next(file for file in tmp_path.glob("*.features") if file != path)
-    if change == "another name":
-        path.rename(other)
-    else:
-        with contextlib.closing(sqlite3.connect(path)) as database:
-            database.execute("drop table identity")
-    with FeatureStore(place, "b" if change == "another name" else "a") as store:
-        assert store.tokens([b"key"]) == {}
-        store.add([entry])
-        assert store.tokens([b"key"]) == {b"key": 1}
-    assert "is not usable (it is not of this model and these settings)" in caplog.text
-
-
 @pytest.mark.slow
 def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path, caplog):
     expected = run(uniform_batches=True)
@@ -294,11 +273,14 @@ def test_a_cache_of_other_numbers_is_replaced(tmp_path, caplog):
         {"x": [base64.b64encode(row.tobytes()).decode() for row in values * factor]}
         for factor in np.array([1, 1 + 1e-6, 1.01], "<f4")
     )
-    feature = Feature("x", (-1,), "none", 8, "float32")
+    output = OutputSpec("x", (-1,), "none", 8, "float32", states=(3,))
 
     def opened(canaries, precision="float32"):
-        facts = {"features": [feature], "precision": precision}
-        check = functools.partial(check_numbers, now=canaries, **facts)
+        recipe = make_recipe(output, arithmetic={"precision": precision}, canaries=canaries)
+
+        def check(before):
+            check_numbers(replace(recipe, canaries=before), recipe)
+
         return FeatureStore(place, "a", canaries, check)
 
     with opened(before) as store:
@@ -310,12 +292,6 @@ def test_a_cache_of_other_numbers_is_replaced(tmp_path, caplog):
     with opened(other) as store:
         assert store.tokens([b"key"]) == {}
     assert "(this machine computes other numbers); it is replaced by a new one" in caplog.text
-    # A cache of an earlier release has no canaries: it is used as before.
-    with FeatureStore(place, "b") as store:
-        store.add([(b"key", 3, b"value")])
-        store._database.execute("drop table canaries")
-    with FeatureStore(place, "b", before) as store:
-        assert store.tokens([b"key"]) == {b"key": 3}
 
 
 def test_a_store_that_is_closed_knows_nothing_and_is_silent(tmp_path, caplog):

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features import BertTextInput, FeatureExtractor, find_checkpoint
+from bert_features import BertTextInput, ExtractConfig, FeatureExtractor, find_checkpoint
 from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.tokenizer import make_tokenizer
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.export.checks import check_before
 from bert_features.export.savedmodel import _add_assets
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.description import describe_output
 from bert_features.extraction.losses import warn
+from bert_features.extraction.recipe import plan_recipe
 from bert_features.text.tokenizer_files import read_tokenizer, rules_of
 from tests import families
 from tests.cli.command_line import run
@@ -107,9 +107,8 @@ def test_inspect_and_warnings_name_the_rules(accented, marked, caplog):
 
 def test_what_a_run_records_has_the_rules(accented, marked, toy):
     for folder, rules in {toy: [], accented: list(ACCENTED)[1:], marked: ["added_tokens"]}.items():
-        extractor = FeatureExtractor.from_checkpoint(folder, outputs=[LAST], device="cpu")
-        facts = describe_output(extractor.preparation)["vocabulary"]
-        assert list(facts.get("rules", {})) == rules
+        recipe = plan_recipe(ExtractConfig(outputs=[LAST]), find_checkpoint(folder))
+        assert list(recipe.vocabulary.get("rules", {})) == rules
 
 
 def test_a_token_behind_the_table_is_refused(marked):

@@ -19,7 +19,7 @@ from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer, tok
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.export.checks import Wanted, check_source
-from bert_features.extraction.description import describe_output
+from bert_features.extraction.recipe import plan_recipe
 from bert_features.layers.features import BertFeatures
 from bert_features.layers.text_input import BertTextInput
 from bert_features.neighbors.queries import _token_vector
@@ -298,13 +298,12 @@ def test_a_table_of_another_size_is_refused(folders, family_files, tmp_path):
         make_tokenizer(found)
 
 
-def test_what_runs_write_names_the_version_of_tokenizers(folders):
-    for name, wanted in {"roberta": True, "albert": False}.items():
-        extractor = FeatureExtractor.from_checkpoint(folders[name], layers=-1, device="cpu")
-        facts = describe_output(extractor.preparation)
-        assert ("tokenizers" in facts["versions"]) is wanted
+def test_a_recipe_has_the_version_of_tokenizers_and_the_digest_of_the_file(folders):
+    for name in ("roberta", "albert"):
+        recipe = plan_recipe(ExtractConfig(layers=-1), find_checkpoint(folders[name]))
+        assert "tokenizers" in recipe.versions
         digest = hashlib.sha256((folders[name] / FILES[name]).read_bytes()).hexdigest()
-        assert facts["vocabulary"] == {"sha256": digest}
+        assert recipe.vocabulary == {"sha256": digest}
 
 
 @pytest.mark.parametrize("dedupe", [False, True])

@@ -9,6 +9,7 @@ from bert_features.formats import IdType, output_targets
 from bert_features.formats.manifest import FinishedEntry, InputEntry, Manifest, ShardEntry
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.formats.feature_files import SUFFIX, write
+from tests.recipes import make_recipe
 
 
 def make_manifest(
@@ -24,13 +25,12 @@ def make_manifest(
     of_input = InputEntry(
         path="in.txt", bytes=7, modified_ns=None, version=None, records=sum(counts)
     )
-    run = {"checkpoint": "sha256:ab", "note": "naïve 東京"}
     return Manifest(
         folder=folder,
         format=format,
         suffix=SUFFIX[format],
         id_type=id_type,
-        run=run,
+        recipe=make_recipe(checkpoint={"name": "naïve 東京", "sha256": "ab", "bert_config": {}}),
         inputs=(of_input,),
         shards=tuple(shards),
     )

@@ -9,19 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features import nearest, read_features
+from bert_features.config.features import OutputSpec
 from bert_features.errors import ConfigError, OutputError
 from bert_features.formats import open_writer
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.records import FeatureBatch
+from tests.recipes import metadata_of
 
-WHOLE = Feature("whole", (-1,), "none", 4, "float32", "sequence", "mean")
-FACTS = {
-    "config": {"max_seq_length": 16, "long_text": "truncate", "stride": None, "outputs": []},
-    "checkpoint": {"name": "toy", "sha256": "ab", "bert_config": {"num_hidden_layers": 3}},
-}
+WHOLE = OutputSpec("whole", (-1,), "none", 4, "float32", "sequence", "mean", states=(3,))
 RNG = np.random.default_rng(7)
 
 
-def make(path, count, first=0, *, feature=WHOLE, metadata=FACTS, ids=None):
+def make(path, count, first=0, *, feature=WHOLE, metadata=None, ids=None):
+    metadata = metadata_of(feature) if metadata is None else metadata
     values = RNG.normal(size=(count, 4)).astype(feature.dtype)
     numbers = np.arange(first, first + count) if ids is None else np.array(ids, object)
     batch = FeatureBatch(numbers, {feature.name: values})
@@ -62,14 +61,14 @@ def test_records_come_in_the_order_of_the_files(tmp_path):
     assert len(one) == 3
 
 
-def test_files_of_two_passports_are_refused(tmp_path):
+def test_files_of_two_recipes_are_refused(tmp_path):
     make(tmp_path / "a.npz", 3)
-    other = FACTS | {"checkpoint": FACTS["checkpoint"] | {"sha256": "cd"}}
-    prompt = FACTS | {"prompt": "query: "}
-    half = Feature("whole", (-1,), "none", 4, "float16", "sequence", "mean")
+    other = metadata_of(WHOLE, sha256="cd" * 32)
+    prompt = metadata_of(WHOLE, texts={"prompt": "query: "})
+    half = replace(WHOLE, dtype="float16")
     for name, options, problem in [
-        ("b.npz", {"metadata": other}, "whole: not comparable: checkpoint 'ab' and 'cd'"),
-        ("c.npz", {"metadata": prompt}, "whole: not comparable: prompt None and 'query: '"),
+        ("b.npz", {"metadata": other}, "whole: other: checkpoint abababababab… and cdcd"),
+        ("c.npz", {"metadata": prompt}, "whole: other: prompt None and 'query: '"),
         (
             "d.npz",
             {"feature": half},
@@ -102,7 +101,7 @@ def test_codes_of_other_ranges_are_refused(tmp_path):
     with read_features(paths, floats=True) as joined:
         assert joined.ragged("whole")[0].dtype == np.float32
         assert len(joined.texts()) == 2
-        assert joined.passport.features["whole"].numbers["dtype"] == "int8"
+        assert joined.recipe.outputs["whole"]["dtype"] == "int8"
     message = "whole has other int8 ranges; extract one of them again, with the other as its calib"
     with pytest.raises(OutputError, match=message):
         read_features([tmp_path / "a.npz", tmp_path / "c.npz"])

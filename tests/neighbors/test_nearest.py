@@ -224,7 +224,7 @@ def test_a_checkpoint_with_other_weights_is_refused(extracted, tmp_path):
     other = write_directory(tmp_path / "uncased_other", TOY, TOY_VOCAB, weights, kind="tf1")
     moved = shutil.copytree(extracted, tmp_path / "moved") / "features.tfrecord"
     sidecar = moved.with_name("features.tfrecord.metadata.json")
-    recorded = named.metadata["config"]["checkpoint"]
+    recorded = named.recipe.settings["checkpoint"]
     sidecar.write_text(
         sidecar.read_text().replace(f'"checkpoint": "{recorded}"', f'"checkpoint": "{other}"')
     )

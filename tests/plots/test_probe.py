@@ -170,9 +170,9 @@ def test_the_place_of_a_word_is_in_the_embeddings(config, path):
     assert sum(w["mean"] for w in report["mix"]["weights"].values()) == pytest.approx(1)
     assert report["layers"][0]["code"]["examples"][-1] == 202
     assert (report["seed"], report["file"], report["max_examples"]) == (0, path, 10_000)
-    assert report["config"]["label_field"] == "y"
-    assert len(report["checkpoint"]["sha256"]) == 64
-    assert {*report["versions"]} > {"tensorflow", "python"}
+    assert report["recipe"]["settings"]["label_field"] == "y"
+    assert len(report["recipe"]["checkpoint"]["sha256"]) == 64
+    assert {*report["recipe"]["versions"]} > {"tensorflow", "python"}
     assert report["classifier_versions"]["scikit-learn"]
     assert result.subject.startswith("in.jsonl, y: uncased_toy, 3 layers")
 

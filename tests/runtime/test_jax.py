@@ -392,8 +392,8 @@ def test_processes_of_a_slice_share_out_the_input(toy, tmp_path):
     assert " are [UNK]: " in unknown  # as the toy's vocabulary has few pieces
     shares = [tmp_path / f"out-0000{i}-of-00002.jsonl" for i in range(2)]
     metadata = json.loads(Path(f"{shares[1]}.metadata.json").read_text())
-    assert metadata["runtime"] == "jax"
-    assert "jax" in metadata["versions"]
+    assert metadata["recipe"]["arithmetic"]["runtime"] == "jax"
+    assert "jax" in metadata["recipe"]["versions"]
     found = [vectors(share) for share in shares]
     assert [sorted(share) for share in found] == [[0, 2, 4], [1, 3, 5]]
     wanted = FeatureExtractor.from_checkpoint(toy, **{**TOY_SETTINGS, "layers": (-1,)})(TEXTS)

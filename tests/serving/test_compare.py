@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("kept_steps")
 
 SETTINGS = {"do_lower_case": True, "max_seq_length": 16}
 MEAN = {"level": "sequence", "pooling": "mean", "layers": (-1,)}
-EQUAL, CLOSER = "the same space, equal to 1e-5", "the same space, lower precision"
+EQUAL, CLOSER = "same: equal to 1e-5", "rounded: cosine at least"
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +64,12 @@ def test_files_and_folders(make):
     one, shards = make("mean.npz"), make("mean", shard_examples=2)
     assert said(one, shards) == said(str(shards), read_features(one)) == EQUAL
     assert said(one, make("half.parquet", dtype="float16")).startswith(CLOSER)
-    assert said(one, make("max.parquet", pooling="max")) == (
-        "not comparable: pooling 'mean' and 'max'"
-    )
+    assert said(one, make("max.parquet", pooling="max")) == ("other: pooling 'mean' and 'max'")
     both = make("both.npz", level="token", pooling=None, layers=(-1, -2))
     found = compare(both, make("other.npz", level="token", pooling=None, layers=(-2, -1)))
     assert [str(c) for c in found] == [
-        "not comparable: layers [-1] and [-2]",
-        "not comparable: layers [-2] and [-1]",
+        "other: layers [-1] and [-2]",
+        "other: layers [-2] and [-1]",
     ]
     assert len(compare(both, both, feature="layer_output_1")) == 1
 
@@ -96,9 +94,9 @@ def test_settings_and_objects(make, toy, tmp_path):
         'level = "sequence"\npooling = "mean"\nlayers = [-1]\n'
     )
     extractor = FeatureExtractor(config)
-    for side in (config, file, extractor, extractor.passport):
+    for side in (config, file, extractor, extractor.recipe):
         assert said(side, make("mean.npz")) == EQUAL
-    with pytest.raises(ConfigError, match="int has no passport; allowed: the path or address of"):
+    with pytest.raises(ConfigError, match="int has no recipe; allowed: the path or address of"):
         compare(make("mean.npz"), 3)
 
 
@@ -131,20 +129,20 @@ def test_a_service(url, make, extractor):
     one = make("mean.npz")
     assert said(one, url) == EQUAL
     wrong = make("first.npz", layers=(0,))
-    assert said(f"{url}/", wrong) == "not comparable: layers [-1] and [-3]"
+    assert said(f"{url}/", wrong, feature="mean=features") == "other: layers [-1] and [-3]"
     with Client(url, expect=one) as client:
         names = {spec["name"] for spec in OUTPUTS}
-        assert names <= client.passport.features.keys()
-        assert len(compare(client, extractor)) == len(client.passport.features)
+        assert names <= client.recipe.outputs.keys()
+        assert len(compare(client, extractor)) == len(client.recipe.outputs)
         assert {str(c) for c in compare(client, extractor)} == {EQUAL}
-        assert client.info()["passport"] == json.loads(json.dumps(extractor.passport.to_json()))
-    for expected in (wrong, str(wrong), read_features(wrong), read_features(wrong).passport):
-        message = rf"the vectors of {url} and of .*first.npz \(features\): not comp.*layers \[-3\]"
+        assert client.info()["recipe"] == json.loads(json.dumps(extractor.recipe.to_json()))
+    for expected in (wrong, str(wrong), read_features(wrong), read_features(wrong).recipe):
+        message = r"no feature of the same name or recipe; .*first.npz has features, and http"
         with pytest.raises(ServiceError, match=message):
             Client(url, expect=expected)
 
 
-def test_what_is_expected_of_a_service_has_a_passport(url, make):
+def test_what_is_expected_of_a_service_has_a_recipe(url, make):
     with Client(url, expect=make("mean.npz")) as client:
         Client(url, expect=client).close()
     for wrong in (3, ["mean.npz"]):
@@ -165,12 +163,12 @@ def test_the_token_of_a_service(service_of, make, monkeypatch):
 
 def test_a_service_of_before(url, make, monkeypatch):
     def without(body, **options):
-        return read(body, **options).model_copy(update={"passport": None})
+        return read(body, **options).model_copy(update={"recipe": None})
 
     read = Info.model_validate_json
     monkeypatch.setattr(Info, "model_validate_json", without)
     Client(url).close()
-    with pytest.raises(OutputError, match=f"{url} has no passport that this release can read; use"):
+    with pytest.raises(OutputError, match=f"{url} does not record how its features were made"):
         Client(url, expect=make("mean.npz"))
 
 
@@ -185,14 +183,14 @@ def test_an_export(make, toy, tmp_path, monkeypatch):
     assert said(make("mean.npz"), text) == EQUAL
     tokens = make("tokens.npz", level="token", pooling=None, layers=(-2,))
     assert said(tokens, text, feature=None) == EQUAL
-    assert said(make("max.parquet", pooling="max"), text).startswith("not comparable: pooling")
+    assert said(make("max.parquet", pooling="max"), text).startswith("other: pooling")
     ids = export_savedmodel(tmp_path / "ids", signature="ids", checkpoint=toy, outputs=outputs)
     answer = said(ids, text, feature="features")
-    assert answer == "not comparable: max_seq_length 24 and 16"
-    shutil.copy(tmp_path / "text" / "passport.json", tmp_path / "ids")
+    assert answer == "other: max_seq_length 24 and 16"
+    shutil.copy(tmp_path / "text" / "recipe.json", tmp_path / "ids")
     assert said(ids, text, feature="features").endswith("ids has no canaries")
-    (tmp_path / "ids" / "passport.json").write_text("{")
-    with pytest.raises(OutputError, match=r"cannot read .*passport\.json \(.*\); export again"):
+    (tmp_path / "ids" / "recipe.json").write_text("{")
+    with pytest.raises(OutputError, match=r"cannot read .*recipe\.json \(.*\); export again"):
         compare(ids, text)
 
 
@@ -200,10 +198,10 @@ def test_a_search_with_other_numbers_is_refused(make, toy, monkeypatch):
     """Queries that a changed library computes have nothing to do with the vectors of a file."""
     one = make("mean.npz")
     nearest(one, "a b")
-    rows = read_features(one).metadata["canaries"]["features"]
+    rows = read_features(one).recipe.canaries["features"]
     changed = {"features": rows[1:] + rows[:1]}
     monkeypatch.setattr(FeatureExtractor, "canaries", changed)
     queries._loaded.clear()
-    message = r"do not give its feature 'features' .* here \(other numbers by the same settings"
+    message = r"do not give its feature 'features' .* here \(other numbers by the same recipe"
     with pytest.raises(OutputError, match=message):
         nearest(one, "a b")

@@ -1,4 +1,4 @@
-"""Passports and canaries: right by other ways to the same vectors, and what each change does."""
+"""Recipes and canaries: right by other ways to the same vectors, and what each change does."""
 
 import base64
 import json
@@ -12,18 +12,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_features import ExtractConfig, FeatureExtractor
+from bert_features.config.features import OutputSpec
+from bert_features.config.recipe import find_differences
 from bert_features.errors import OutputError
 from bert_features.extraction.canaries import _TEXTS
-from bert_features.formats.passport import (
-    FeaturePassport,
-    Passport,
-    check_numbers,
-    distance,
-    find_differences,
-)
-from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.formats.canaries import _stored, check_numbers, compare_recipes, distance
+from bert_features.formats.records import FeatureBatch
 from bert_features.formats.small_vectors import quantize, restore
 from tests import multi_vector, sentence_dense, sparse_encoder
+from tests.recipes import make_recipe
 from tests.reference.canaries import order, third
 
 shares_steps = pytest.mark.usefixtures("kept_steps")
@@ -106,7 +103,7 @@ def test_kinds_with_units_of_their_own(tmp_path):
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
     masked = {"kind": "masked_lm", "top_k": 4}
     likely = FeatureExtractor.from_checkpoint(str(sparse_encoder.WEIGHTS), **masked)
-    (name,) = likely.passport.features  # the ids have none
+    (name,) = likely.recipe.outputs  # the ids have none
     assert canaries(likely, name).shape == (8, 4)
 
 
@@ -114,12 +111,12 @@ def test_a_default_is_the_value_that_it_stands_for(tmp_path):
     """A setting that is written out with the value of the default changes nothing."""
     folder = sparse_encoder.write("splade", tmp_path / "splade")
     for kind, top_k in (("sparse", 17), ("masked_lm", 5)):
-        passports = [
-            FeatureExtractor.from_checkpoint(folder, kind=kind, **settings).passport
+        first, *others = [
+            FeatureExtractor.from_checkpoint(folder, kind=kind, **settings).recipe
             for settings in ({}, {"top_k": top_k}, {"top_k": 3})
         ]
-        same, other = (passports[0].compare(passport)[0] for passport in passports[1:])
-        assert str(same) == "the same space, equal to 1e-5"
+        same, other = (compare_recipes(first, recipe, f"{kind}")[0] for recipe in others)
+        assert str(same) == "same: equal to 1e-5"
         assert re.search(r"terms \[\d+, 0\.0\] and \[3, 0\.0\]|width 5 and 3", str(other))
 
 
@@ -135,8 +132,8 @@ def test_some_outputs_have_canaries_of_their_own(toy):
 WORD = {"level": "word"}
 MEAN = {"level": "sequence"}
 SETTINGS = [
-    ({}, {"layers": (-2,)}, "not comparable: layers [-1] and [-2]"),
-    ({}, {"layers": ("embeddings",)}, "not comparable: layers [-1] and ['embeddings']"),
+    ({}, {"layers": (-2,)}, "other: layers [-1] and [-2]"),
+    ({}, {"layers": ("embeddings",)}, "other: layers [-1] and ['embeddings']"),
     ({}, {"layers": (2,)}, ""),  # the last of three, by its other number
     ({}, {"layers": (-1, -2), "combine": "sum"}, "combine 'none' and 'sum'; layers [-1] and"),
     ({"layers": (0, 1), "combine": "sum"}, {"combine": "mean"}, "combine 'sum' and 'mean'"),
@@ -163,10 +160,10 @@ SETTINGS = [
     ({"kind": "attention"}, {"heads": (1,)}, "heads"),
     ({"kind": "attention"}, {"pooling": "cls"}, "pooling 'none' and 'cls'"),
     ({}, {"kind": "attention"}, "kind 'layers' and 'attention'"),
-    ({}, {"dtype": "float16"}, "the same space, lower precision: cosine at least 0.99999"),
-    ({}, {"dtype": "bfloat16"}, "the same space, lower precision: cosine at least 0.99"),
-    (MEAN, {"dtype": "binary"}, "the same space, lower precision: cosine at least 0."),
-    ({}, {"precision": "bfloat16"}, "the same space, lower precision: cosine at least 0.99"),
+    ({}, {"dtype": "float16"}, "rounded: cosine at least 0.99999"),
+    ({}, {"dtype": "bfloat16"}, "rounded: cosine at least 0.99"),
+    (MEAN, {"dtype": "binary"}, "rounded: cosine at least 0."),
+    ({}, {"precision": "bfloat16"}, "rounded: cosine at least 0.99"),
     ({}, {"batch_size": 3}, ""),
     ({}, {"batch_tokens": 999}, ""),
     ({}, {"buckets": (8, 16)}, ""),
@@ -182,11 +179,11 @@ SETTINGS = [
 @pytest.mark.parametrize(("common", "change", "answer"), SETTINGS, ids=str)
 def test_each_setting_that_changes_vectors_is_named(toy_of_unknown_casing, common, change, answer):
     before, after = (
-        make(toy_of_unknown_casing, **settings).passport for settings in (common, common | change)
+        make(toy_of_unknown_casing, **settings).recipe for settings in (common, common | change)
     )
-    (found,) = before.compare(after)
-    assert (answer or "the same space, equal to 1e-5") in str(found)
-    assert found.may_be_compared is ("not comparable" not in str(found))
+    (found,) = compare_recipes(before, after, "=".join((*before.outputs, *after.outputs)))
+    assert (answer or "same: equal to 1e-5") in str(found)
+    assert found.may_be_compared is (not str(found).startswith("other: "))
 
 
 def flip_last_bit(folder):
@@ -236,10 +233,10 @@ DENSE = (sentence_dense, "two", {"level": "sequence", "pooling": "auto"})
 LATE = (multi_vector, "classic", multi_vector.KIND)
 STANFORD = (multi_vector, "stanford", multi_vector.KIND)
 SPARSE = (sparse_encoder, "splade", {"kind": "sparse"})
-IDLE = "the same space, equal to 1e-5"
+IDLE = "same: equal to 1e-5"
 FILES = [
-    (DENSE, flip_last_bit, r"not comparable: checkpoint \w+… and \w+… \(their canaries agree\)"),
-    (DENSE, edit_pieces, r"not comparable: vocabulary\.sha256 \w+… and \w+…"),
+    (DENSE, flip_last_bit, r"^other: checkpoint \w+… and \w+… \(their canaries agree\)"),
+    (DENSE, edit_pieces, r"^other: vocabulary\.sha256 \w+… and \w+…"),
     (DENSE, edit_normalizer(strip_accents=False), r"vocabulary\.(rules|sha256)"),
     (DENSE, edit_normalizer(handle_chinese_chars=False), r"vocabulary\.(rules|sha256)"),
     (DENSE, edit("config.json", layer_norm_eps=1e-3), "layer_norm_eps 1e-12 and 0.001"),
@@ -253,23 +250,23 @@ FILES = [
         "prompt None and 'the '",
     ),
     (DENSE, edit("1_Pooling/config.json", pooling_mode=["mean", "max"]), "pooling 'cls.max' and"),
-    (DENSE, scale_dense, r"not comparable: head \w+… and \w+… \(the canaries differ by "),
+    (DENSE, scale_dense, r"^other: head \w+… and \w+… \(the canaries differ by "),
     (
         DENSE,
         edit("2_Dense/config.json", activation_function="torch.nn.modules.activation.Tanh"),
-        r"not comparable: modules\[0\]\.activation 'gelu_erf' and 'tanh'$",
+        r"other: modules\[0\]\.activation 'gelu_erf' and 'tanh'$",
     ),
     (
         LATE,
         edit("2_MultiVectorMask/config.json", skiplist_words=["!"]),
-        r"not comparable: sides\.document\.skip_ids \[.*\] and \[\]$",
+        r"other: sides\.document\.skip_ids \[.*\] and \[\]$",
     ),
     (
         LATE,
         edit("config_sentence_transformers.json", prompts={"document": "", "query": "the "}),
-        "not comparable: ",
+        "other: ",
     ),
-    (LATE, edit("sentence_bert_config.json", document_length=12), "not comparable: "),
+    (LATE, edit("sentence_bert_config.json", document_length=12), "other: "),
     (
         STANFORD,
         edit("artifact.metadata", mask_punctuation=False),
@@ -296,18 +293,18 @@ FILES = [
 
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory):
-    """The passport of a case of `FILES` without a change."""
-    passports = {}
+    """The recipe of a case of `FILES` without a change."""
+    recipes = {}
 
-    def passport(case):
+    def recipe(case):
         module, name, settings = case
         key = module, name, str(settings)
-        if key not in passports:
+        if key not in recipes:
             folder = module.write(name, tmp_path_factory.mktemp("unchanged") / name)
-            passports[key] = FeatureExtractor.from_checkpoint(folder, **settings).passport
-        return passports[key]
+            recipes[key] = FeatureExtractor.from_checkpoint(folder, **settings).recipe
+        return recipes[key]
 
-    return passport
+    return recipe
 
 
 @pytest.mark.parametrize(
@@ -317,8 +314,8 @@ def test_each_change_of_a_checkpoint_is_named(tmp_path, unchanged, case, change,
     module, name, settings = case
     folder = module.write(name, tmp_path / "changed")
     change(folder)
-    passport = FeatureExtractor.from_checkpoint(folder, **settings).passport
-    (found,) = unchanged(case).compare(passport)
+    recipe = FeatureExtractor.from_checkpoint(folder, **settings).recipe
+    (found,) = compare_recipes(unchanged(case), recipe)
     assert re.search(answer, str(found)), found
 
 
@@ -336,100 +333,95 @@ def test_a_long_list_is_named_and_not_shown():
     ]
 
 
-SOME = Feature("some", (-1,), "none", 40, "float32", "sequence", "mean")
-FACTS = {
-    "config": {"max_seq_length": 16, "long_text": "truncate", "stride": None, "outputs": []},
-    "checkpoint": {"sha256": "ab" * 32, "bert_config": {"num_hidden_layers": 3, "vocab_size": 9}},
-    "versions": {"numpy": "2.0"},
-    "precision": "float32",
-}
+SOME = OutputSpec("some", (-1,), "none", 40, "float32", "sequence", "mean", states=(3,))
 RNG = np.random.default_rng(3)
 # What jaxlib 0.10.2 gave instead of 1,073,741,824 (jax-ml/jax#39103).
 FAULT = 1065369600 / 1073741824
 
 
-def facts(values=None, **changes):
-    """The metadata of a file whose canaries, float32 [8, 40], are `values`."""
-    if values is None:
-        return FACTS | changes
-    rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in values]
-    return FACTS | {"canaries": {"some": rows}} | changes
+def facts(values=None, *outputs, precision="float32", numpy="2.0"):
+    """A recipe of outputs, by default SOME, whose canaries, float32 [8, 40], are `values`."""
+    rows = [] if values is None else [row.astype("<f4").tobytes() for row in values]
+    return make_recipe(
+        *(outputs or (SOME,)),
+        versions={"numpy": numpy},
+        arithmetic={"precision": precision},
+        canaries={"some": [base64.b64encode(row).decode() for row in rows]},
+    )
 
 
-def compare(a, b, first=SOME, second=SOME):
-    (found,) = Passport.of("a", a, [first]).compare(Passport.of("b", b, [second]))
+def compare(a, b):
+    (found,) = compare_recipes(replace(a, name="a"), replace(b, name="b"))
     return found
 
 
 def test_a_version_is_named_where_numbers_differ():
     values = RNG.normal(size=(8, 40))
-    same = compare(facts(values), facts(values, versions={"numpy": "2.1"}))
-    assert (same.verdict, same.differences) == ("equal", ("numpy '2.0' and '2.1'",))
-    other = compare(facts(values), facts(-values, versions={"numpy": "2.1"}))
+    same = compare(facts(values), facts(values, numpy="2.1"))
+    assert (same.verdict, same.differences) == ("same", ("numpy '2.0' and '2.1'",))
+    other = compare(facts(values), facts(-values, numpy="2.1"))
     assert str(other) == (
-        "not comparable: other numbers by the same settings (the canaries differ by 2.0e+00, "
-        "cosine -1.000000); numpy '2.0' and '2.1'"
+        "other: other numbers by the same recipe (the canaries differ by 2.0e+00, cosine "
+        "-1.000000); numpy '2.0' and '2.1'"
     )
 
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        (lambda v: v + 1e-6, "equal"),
-        (lambda v: v * (1 + 3e-6), "equal"),
-        (lambda v: v + 3e-5 * np.abs(v).max(), "lower precision"),
-        (lambda v: v * (1 + 9e-4), "lower precision"),
-        (lambda v: v * FAULT, "not comparable"),
-        (lambda v: v * 1.1, "not comparable"),
-        (lambda v: np.roll(v, 1, axis=1), "not comparable"),
-        (lambda v: np.where(np.arange(8)[:, None] == 5, -v, v), "not comparable"),
-        (lambda v: np.where(v == v.max(), np.nan, v), "not comparable"),
+        (lambda v: v + 1e-6, "same"),
+        (lambda v: v * (1 + 3e-6), "same"),
+        (lambda v: v + 3e-5 * np.abs(v).max(), "rounded"),
+        (lambda v: v * (1 + 9e-4), "rounded"),
+        (lambda v: v * FAULT, "other"),
+        (lambda v: v * 1.1, "other"),
+        (lambda v: np.roll(v, 1, axis=1), "other"),
+        (lambda v: np.where(np.arange(8)[:, None] == 5, -v, v), "other"),
+        (lambda v: np.where(v == v.max(), np.nan, v), "other"),
     ],
 )
 def test_numbers_that_changed_without_a_setting(change, verdict):
     values = RNG.normal(size=(8, 40))
     assert compare(facts(values), facts(change(values))).verdict == verdict
-    before, now = (facts(each)["canaries"] for each in (values, change(values)))
-    if verdict == "equal":
-        check_numbers(before, now, [SOME], "float32")
+    if verdict == "same":
+        check_numbers(facts(values), facts(change(values)))
     else:
         with pytest.raises(OutputError, match=r"numbers of 'some' .*pass accept_new_numbers=True"):
-            check_numbers(before, now, [SOME], "float32")
+            check_numbers(facts(values), facts(change(values)))
     rough = facts(change(values), precision="bfloat16")
-    found = compare(facts(values), rough)
-    if found.may_be_compared:
-        check_numbers(before, now, [SOME], "bfloat16")
+    if compare(facts(values), rough).may_be_compared:
+        check_numbers(facts(values, precision="bfloat16"), rough)
     else:
         with pytest.raises(OutputError, match="the canaries differ by"):
-            check_numbers(before, now, [SOME], "bfloat16")
+            check_numbers(facts(values, precision="bfloat16"), rough)
 
 
 def test_where_no_setting_differs_the_numbers_are_the_reason():
     values = RNG.normal(size=(8, 40))
     drift = compare(facts(values), facts(values * (1 + 3e-5)))
     assert str(drift) == (
-        "the same space, lower precision: cosine at least 0.999999 on the canaries (the canaries "
-        "differ by 3.0e-05, cosine 1.000000)"
+        "rounded: cosine at least 0.999999 on the canaries (the canaries differ by 3.0e-05, "
+        "cosine 1.000000)"
     )
     codes = [
         replace(SOME, dtype="int8", ranges=((-least,) * 40, (3.0,) * 40)) for least in (2.0, 3.0)
     ]
-    found = compare(facts(values), facts(values), *codes)
+    found = compare(*(facts(values, each) for each in codes))
     assert found.differences == ("other int8 ranges",)
-    old = compare(facts(), facts(values), codes[0])
+    old = compare(facts(None, codes[0]), facts(values))
     assert str(old).endswith("number was compared: a has no canaries; dtype 'int8' and 'float32'")
 
 
 def test_a_float16_output_may_differ_in_its_last_place():
     half, values = replace(SOME, dtype="float16"), RNG.normal(size=(8, 40)).astype(np.float16)
-    before = facts(values.astype(np.float32))["canaries"]
+    before = facts(values.astype(np.float32), half)
     for factor, is_refused in ((1 + 2**-11, False), (FAULT, True)):
-        now = facts((values * np.float32(factor)).astype(np.float16))["canaries"]
+        now = facts((values * np.float32(factor)).astype(np.float16), half)
         if is_refused:
             with pytest.raises(OutputError, match="other numbers of 'some'"):
-                check_numbers(before, now, [half], "float32")
+                check_numbers(before, now)
         else:
-            check_numbers(before, now, [half], "float32")
+            check_numbers(before, now)
 
 
 def test_distances_are_those_of_a_plain_loop():
@@ -460,66 +452,58 @@ def test_canaries_in_a_dtype_are_those_of_the_files(dtype):
     places = order(40)
     ranges = tuple(tuple(row.tolist()) for row in (values[3:].min(0), values[3:].max(0)))
     feature = replace(SOME, dtype=dtype, ranges=ranges if dtype == "int8" else ())
-    passport = FeaturePassport.of(feature, facts(values[:, places]))
+    recipe = facts(values[:, places], feature)
     if dtype in ("int8", "binary"):
         batch = FeatureBatch(np.arange(8), {"some": values})
         wanted = restore(quantize(batch, [feature]).features["some"], feature)
     else:
         wanted = values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     np.testing.assert_allclose(
-        passport.stored("a"), wanted[:, places].astype(np.float32), atol=1e-6
+        _stored(recipe, "some"), wanted[:, places].astype(np.float32), atol=1e-6
     )
-    found = compare(facts(values[:, places]), facts(values[:, places]), second=feature)
-    assert found.verdict == "lower precision"
+    found = compare(facts(values[:, places]), recipe)
+    assert found.verdict == "rounded"
     assert found.differences == (f"dtype 'float32' and '{dtype}'",)
 
 
-def test_features_are_compared_by_their_names_or_the_most_like(caplog):
+def test_outputs_are_compared_by_their_names_or_else_those_with_the_same_recipe(caplog):
     last, first = SOME, replace(SOME, layers=(0,))
-    a = Passport.of("a", FACTS, [last, replace(first, name="first")])
-    assert [c.feature for c in a.compare(a)] == ["some", "first"]
-    assert [c.feature for c in a.compare(a, "first")] == ["first"]
-    one = Passport.of("one", FACTS, [replace(first, name="other")])
-    for found in (one.compare(a), a.compare(one)):
-        assert [c.verdict for c in found] == ["same settings"]
-    two = Passport.of("two", FACTS, [replace(first, name="x"), replace(last, name="y")])
-    message = "the two have no feature of the same name; a has some, first, and two has x, y: name"
+
+    def recipe(name, *outputs):
+        return replace(facts(None, *outputs), name=name)
+
+    a = recipe("a", last, replace(first, name="first"))
+    assert [c.feature for c in compare_recipes(a, a)] == ["some", "first"]
+    assert [c.feature for c in compare_recipes(a, a, "first")] == ["first"]
+    one = recipe("one", replace(first, name="other"))
+    assert [(c.feature, c.other) for c in compare_recipes(one, a)] == [("other", "first")]
+    assert [(c.feature, c.other) for c in compare_recipes(a, one)] == [("first", "other")]
+    two = recipe("two", replace(SOME, layers=(1,), name="x"))
+    message = "the two have no feature of the same name or recipe; a has some, first, and two has x"
     with pytest.raises(OutputError, match=message):
-        a.compare(two)
+        compare_recipes(a, two)
     with pytest.raises(
         OutputError, match="the two have no feature 'absent'; a has some, first, and"
     ):
-        a.compare(a, "absent")
-    (named,) = a.compare(two, "first=x")
-    assert (named.feature, named.other, named.verdict) == ("first", "x", "same settings")
+        compare_recipes(a, a, "absent")
+    (named,) = compare_recipes(a, two, "first=x")
+    assert (named.feature, named.other, named.verdict) == ("first", "x", "other")
     caplog.set_level("INFO", "bert_features")
-    third = Passport.of("three", FACTS, [last, replace(first, name="x")])
-    assert len(a.compare(third)) == 1
+    three = recipe("three", last, replace(first, name="x"))
+    assert len(compare_recipes(a, three)) == 1
     assert "not compared, as one side alone has them: first, x" in caplog.text
-    ids = replace(SOME, dtype="int32", name="ids")
-    assert Passport.of("a", FACTS, [ids, last]).features.keys() == {"some"}
 
 
-def test_a_file_of_before_has_no_canaries_and_the_answer_says_so():
-    old, new = facts(), facts(RNG.normal(size=(8, 40)), modules={}, task=None)
+def test_without_canaries_the_answer_says_that_no_number_was_compared():
+    old, new = facts(), facts(RNG.normal(size=(8, 40)))
     found = compare(old, new)
     assert found.may_be_compared
-    assert str(found) == "the same space by its settings; no number was compared: a has no canaries"
+    assert str(found) == "same by recipe; no number was compared: a has no canaries"
     assert str(compare(old, old)).endswith("a and b have no canaries")
-    with pytest.raises(OutputError, match="a does not record how its features were made, so noth"):
-        compare({}, new)
 
 
-def test_a_passport_as_json():
+@pytest.mark.parametrize("rows", [[""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="]], ids=str)
+def test_damaged_canaries_are_one_clear_error(rows):
     values = RNG.normal(size=(8, 40))
-    passport = Passport.of("a", facts(values), [SOME])
-    sent = json.loads(json.dumps(passport.to_json()))
-    assert Passport.from_json("a", sent) == passport
-    empty = {"some": {"space": {}, "numbers": {}}}
-    for wrong in (None, [], {"some": 1}, {"some": {"space": {}}}, empty):
-        with pytest.raises(OutputError, match="b has no passport that this release can read; use"):
-            Passport.from_json("b", wrong)
-    for rows in ([""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="], [7]):
-        damaged = facts(canaries={"some": rows})
-        with pytest.raises(OutputError, match=r"the canaries of a are damaged .*; extract again"):
-            compare(damaged, facts(values))
+    with pytest.raises(OutputError, match=r"the canaries of a are damaged .*; extract again"):
+        compare(replace(facts(), canaries={"some": rows}), facts(values))

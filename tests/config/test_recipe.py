@@ -1,0 +1,173 @@
+"""A recipe: what each setting decides, for each use, and what comes back from JSON."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OUTPUT_SETTINGS
+from bert_features.config.recipe import Recipe, describe_output
+from bert_features.config.settings import DEVICES, FILES, INPUT, LONG_TEXTS, MODEL, OUTPUTS
+from bert_features.errors import OutputError
+from tests.recipes import make_recipe
+from tests.toy import TOY
+
+# Another value of each setting, with what it cannot be without.
+MEAN = {"level": "sequence"}
+OTHERS = {
+    "checkpoint": {"checkpoint": "other"},
+    "config_file": {"config_file": "other.json"},
+    "vocab_file": {"vocab_file": "other.txt"},
+    "do_lower_case": {"do_lower_case": True},
+    "hidden_act": {"hidden_act": "gelu_erf"},
+    "kind": {"kind": "attention"},
+    "heads": {"kind": "attention", "heads": (1,)},
+    "top_k": {"kind": "masked_lm", "top_k": 3},
+    "min_weight": {"kind": "sparse", "min_weight": 0.5},
+    "layers": {"layers": (0,)},
+    "combine": {"combine": "sum"},
+    "weights": {"combine": "weighted", "weights": (0.5, 0.25)},
+    "level": {"level": "word"},
+    "pooling": {**MEAN, "pooling": "max"},
+    "special_tokens": {**MEAN, "special_tokens": False},
+    "normalize": {**MEAN, "normalize": True},
+    "dim": {**MEAN, "dim": 3},
+    "dtype": {"dtype": "float16"},
+    "calibration": {**MEAN, "dtype": "int8", "calibration": "7"},
+    "outputs": {"outputs": [{"name": "a", "layers": (0,)}]},
+    "long_text": {"long_text": "tail"},
+    "stride": {"long_text": "window", "stride": 3},
+    "word_split": {"level": "word", "word_split": "whitespace"},
+    "max_seq_length": {"max_seq_length": 9},
+    "buckets": {"buckets": (8, 16)},
+    "packing": {"packing": True},
+    "batch_size": {"batch_size": 3},
+    "batch_tokens": {"batch_tokens": 99},
+    "device": {"device": "cpu"},
+    "runtime": {"runtime": "jax"},
+    "precision": {"precision": "bfloat16"},
+    "attention": {"attention": "xla"},
+    "use_one_hot_embeddings": {"use_one_hot_embeddings": True},
+    "format": {"format": "npz"},
+    "input_format": {"input_format": "jsonl"},
+    "id_field": {"id_field": "x"},
+    "text_field": {"text_field": "x"},
+    "text_b_field": {"text_b_field": "x"},
+    "tokens_field": {"tokens_field": "x"},
+    "conll_column": {"input_format": "conll", "conll_column": 3},
+    "prompt": {"prompt": "x "},
+    "spans": {"level": "span", "spans": "4"},
+    "label_field": {"level": "word", "label_field": "x"},
+    "span_field": {"level": "span", "span_field": "x"},
+    "delimiter": {"input_format": "csv", "delimiter": ";"},
+    "quoting": {"input_format": "csv", "quoting": False},
+    "max_line_bytes": {"max_line_bytes": 999},
+    "encoding_errors": {"encoding_errors": "replace"},
+    "shard": {"shard": "0/2"},
+    "shard_examples": {"shard_examples": 7},
+    "buffer_mb": {"buffer_mb": 7},
+    "uniform_batches": {"uniform_batches": True},
+    "dedupe": {"dedupe": True},
+    "cache": {"cache": "x"},
+    "cache_gb": {"cache": "x", "cache_gb": 1.0},
+}
+ALONE = {name: {n: v for n, v in values.items() if n != name} for name, values in OTHERS.items()}
+ALONE["weights"] = {"combine": "weighted", "weights": (0.5, 0.5)}
+# They turn it on, which decides digits itself.
+ALONE["dedupe"] = ALONE["cache"] = {"uniform_batches": True}
+
+
+def recipe_of(settings) -> Recipe:
+    return make_recipe(config=ExtractConfig.of(settings))
+
+
+def test_every_setting_is_in_the_table():
+    assert OTHERS.keys() == ExtractConfig.known().keys()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_each_setting_decides_what_it_says(name):
+    before, after = recipe_of(ALONE[name]), recipe_of(OTHERS[name])
+    decides = ExtractConfig.marks(name).decides
+    # What a run that is resumed compares; a folder compares its format by itself.
+    is_compared = decides != "nothing" and name not in ("format", "shard")
+    assert bool(before.changes(after)) is is_compared
+    if is_compared:
+        assert any(name in change for change in before.changes(after))
+        assert (after.settings != before.settings) is True
+    # And the settings come back.
+    written = json.loads(json.dumps(after.to_json()))
+    config = Recipe.from_json("x", written).to_config()
+    left_out = {*ExtractConfig.names(decides="nothing")}
+    wanted = ExtractConfig.of(OTHERS[name]).model_dump(exclude=left_out)
+    assert config.model_dump(exclude=left_out) == wanted
+
+
+def test_groups_decide_what_a_reader_expects():
+    usual = {MODEL: "vectors", OUTPUTS: "vectors", LONG_TEXTS: "vectors", INPUT: "bytes"}
+    usual |= {DEVICES: "digits", FILES: "bytes"}
+    found = {
+        name: ExtractConfig.marks(name).decides
+        for name in ExtractConfig.known()
+        if ExtractConfig.marks(name).decides != usual[ExtractConfig.marks(name).group]
+    }
+    assert found == {
+        **dict.fromkeys(("dtype", "calibration"), "digits"),
+        "prompt": "vectors",
+        "buffer_mb": "bytes",
+        **dict.fromkeys(("dedupe", "cache", "cache_gb"), "nothing"),
+    }
+
+
+@pytest.mark.parametrize("name", ["use_one_hot_embeddings", "attention", "uniform_batches"])
+def test_what_decides_digits_by_its_value_has_another_cache(name):
+    before, after = recipe_of({}), recipe_of(OTHERS[name])
+    assert before.digest() != after.digest()
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*OUTPUT_SETTINGS} - {"calibration"})
+)  # it decides the ranges
+def test_each_setting_of_an_output_reaches_the_recipe_of_its_vectors(name):
+    sides = []
+    for settings in (ALONE[name], OTHERS[name]):
+        layers = (-1, -2) if {"combine", "weights"} & {name, *settings} else (-1,)
+        has_layers = settings.get("kind") not in ("masked_lm", "sparse")
+        given = {"layers": layers} | settings if has_layers else settings
+        (output, *_) = ExtractConfig.of(given).plan_outputs(TOY)
+        sides.append(make_recipe(outputs={"x": describe_output(output, TOY.num_hidden_layers)}))
+    vectors, digits = sides[0].differences(sides[1], "x")
+    assert bool(digits if ExtractConfig.marks(name).decides == "digits" else vectors)
+
+
+def test_the_key_of_a_cache_changes_only_with_what_decides_something():
+    """A change of this value makes each user compute everything again."""
+    plain = recipe_of({})
+    assert plain.digest() == recipe_of({"level": "token", "dtype": "float32"}).digest()
+    assert plain.digest() == recipe_of({"buffer_mb": 9, "id_field": "x"}).digest()
+    assert plain.digest() == FROZEN
+    assert plain.digest(machine="x") != plain.digest()
+    assert replace(plain, versions={"numpy": "2.1"}).digest() != plain.digest()
+
+
+FROZEN = "d892d7b98b68f5cbc81c17c4223f2e87c67eb41d31749397f88ced9a86eff971"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": 3},
+        {"checkpoint": {}},
+        {"outputs": {"x": 3}},
+        {"outputs": {"x": {}}},
+        {"versions": {"numpy": 2}},
+        {"colour": "blue"},
+        {"canaries": {"x": 3}},
+    ],
+    ids=str,
+)
+def test_what_is_no_recipe_is_one_clear_error(change):
+    written = {**make_recipe(outputs={"x": {"width": 2, "dtype": "float32"}}).to_json(), **change}
+    with pytest.raises(OutputError, match=r"a\.npz does not record how its features were made, so"):
+        Recipe.from_json("a.npz", written)
