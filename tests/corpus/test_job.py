@@ -247,6 +247,7 @@ def test_other_settings_are_refused_by_name(config, texts, tmp_path, settings, m
         extract(config(**settings), texts, f"{tmp_path}/out/")
 
 
+@pytest.mark.slow
 def test_other_weights_are_refused_and_the_same_in_other_files_are_not(
     config, toy, texts, tmp_path
 ):

@@ -107,6 +107,7 @@ def settings(toy):
 TEXT = "is this jackson ? no it is not ."
 
 
+@pytest.mark.slow
 def test_more_spans_than_tokens_are_counted_and_do_not_end_the_run(settings, caplog):
     extractor = FeatureExtractor.from_checkpoint(**settings, packing=True, long_text="window")
     spans, others = [(0, 1)] * 7, [(0, 1), (0, 3)]
