@@ -200,7 +200,8 @@ class BertEncoder(TrainedLayer):
         Args:
           inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, int32 [B, S]
             each; S at most max_position_embeddings. Packed rows also have `text_numbers` and
-            `position_ids`, see `config.packing`; then S may be larger.
+            `position_ids`, see `config.packing`; then S may be larger. On TensorFlow `mask_bias`,
+            float32 [B, S], may take the place of the mask: what attention adds to its scores.
           training: whether dropout applies (only with `use_dropout`) in the parts that are trained.
           attention_of: numbers of layers from 1 whose attention is wanted.
 
@@ -213,7 +214,11 @@ class BertEncoder(TrainedLayer):
         """
         if training and self.trainable:
             self._warn_of_16_bits()
-        word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
+        word_ids, mask = inputs["input_word_ids"], inputs.get("mask_bias")
+        if mask is None:
+            mask = inputs["input_mask"]
+            if "float" in keras.backend.standardize_dtype(mask.dtype):
+                mask = ops.cast(mask > 0, "int32")
         text_numbers, positions = inputs.get(TEXT_NUMBERS), inputs.get(POSITION_IDS)
         shape = ops.shape(word_ids)
         embedded = self.embeddings(word_ids, inputs["input_type_ids"], positions)

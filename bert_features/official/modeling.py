@@ -98,8 +98,7 @@ class BertModel:
       config: the architecture.
       is_training: False; training is left out.
       input_ids: int [B, S].
-      input_mask: [B, S], 1 for real tokens; by default all are. Attention adds (1 - mask) * -10000
-        to its scores, as in the original, whatever the values are.
+      input_mask: [B, S], 1 for real tokens; by default all are. Attention adds (1 - mask) * -10000.
       token_type_ids: int [B, S]; by default 0.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
       scope: the scope of the variables; by default `bert`.
@@ -108,8 +107,7 @@ class BertModel:
       CheckpointError: the config does not describe a BERT encoder.
       ConfigError: `is_training` is true; it is called outside of a graph; the config is that of
         another architecture; or Keras runs on another backend than TensorFlow.
-      ValueError: `input_ids` or another input is not [B, S], or the rows are longer than the
-        position embeddings.
+      ValueError: an input is not [B, S], or its rows are longer than the position embeddings.
     """
 
     def __init__(
@@ -139,10 +137,8 @@ class BertModel:
                 f"{checked.model_type}: use model_fn_builder or the Keras layer BertFeatures"
             )
         input_ids = tf.cast(input_ids, tf.int32)
-        length, longest = (
-            get_shape_list(input_ids, 2, "input_ids")[1],
-            checked.max_position_embeddings,
-        )
+        length = get_shape_list(input_ids, 2, "input_ids")[1]
+        longest = checked.max_position_embeddings
         if isinstance(length, int) and length > longest:
             raise ValueError(
                 f"input_ids has rows of {length} tokens; max_position_embeddings allows {longest}"
@@ -161,7 +157,7 @@ class BertModel:
         types = tf.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         inputs = {
             "input_word_ids": input_ids,
-            "input_mask": (1.0 - tf.cast(mask, tf.float32)) * MASK_BIAS,
+            "input_mask": tf.cast(mask, tf.float32),
             "input_type_ids": tf.cast(types, tf.int32),
         }
         for name, tensor in inputs.items():
@@ -169,6 +165,7 @@ class BertModel:
                 raise ValueError(f"{name} is {tensor.shape}, but input_ids is {input_ids.shape}")
         # Below 0 Keras counts from the end; TensorFlow refuses what lies beyond it, on a CPU.
         inputs["input_word_ids"] = tf.where(input_ids < 0, checked.vocab_size, input_ids)
+        inputs["mask_bias"] = (1.0 - inputs.pop("input_mask")) * MASK_BIAS
         outputs, _ = encoder.stateless_call(weights, [], inputs)
         self.embedding_table = weights[0]
         rows = [-1, checked.hidden_size]

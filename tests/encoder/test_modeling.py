@@ -90,6 +90,12 @@ def test_blocks_above_the_wanted_one_are_not_built(num_blocks):
     np.testing.assert_allclose(outputs["sequence_output"], expected, rtol=0, atol=TOLERANCE)
 
 
+def test_a_mask_of_floats():
+    batch = random_batch(TOY, [6, 4], 6)
+    batch["input_mask"] = batch["input_mask"].astype(np.float32)
+    assert_states_equal_reference(TOY, random_weights(TOY), batch)
+
+
 def test_padding_does_not_matter():
     encoder = make(TOY, random_weights(TOY))
     short, long = random_batch(TOY, [6, 4], 6), random_batch(TOY, [6, 4], 20)

@@ -407,6 +407,21 @@ class TestInputs:
         estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
         assert [r["unique_id"] for r in estimator.predict(lambda: unnumbered)] == [-1] * 5
 
+    def test_masks_for_our_model(self):
+        """Floats are fine; a value that the original would add as a fraction is an error."""
+        outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
+        estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
+        for factor in (1.0, 0.5):
+            mask = BATCH["input_mask"].astype(np.float32) * np.float32(factor)
+            dataset = tf.data.Dataset.from_tensors({**FEATURES, "input_mask": mask})
+            results = estimator.predict(lambda dataset=dataset: dataset)
+            if factor == 1.0:
+                got = next(results)["layer_output_0"][: LENGTHS[0]]
+                np.testing.assert_allclose(got, STATES[-1][0, : LENGTHS[0]], rtol=0, atol=2e-5)
+            else:
+                with pytest.raises(ConfigError, match=r"input_mask has the value 0\.5; allowed: 0"):
+                    next(results)
+
     @pytest.mark.slow
     def test_a_users_own_around_ours_for_our_model(self):
         """Batches are whole; rows that TextInputFn added are dropped."""

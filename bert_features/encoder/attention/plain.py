@@ -152,7 +152,7 @@ def attention_weights(
 
 def mask_bias(mask: Tensor, dtype: str) -> Tensor:
     """What a mask of `Texts` adds to the scores, in its shape."""
-    if keras.backend.is_float_dtype(keras.backend.standardize_dtype(mask.dtype)):
+    if "float" in keras.backend.standardize_dtype(mask.dtype):
         return ops.cast(mask, dtype)
     # `where`, not a product: with two products to add, the rewrite may fuse the wrong one.
     return ops.where(mask > 0, ops.cast(0.0, dtype), ops.cast(MASK_BIAS, dtype))
