@@ -29,6 +29,8 @@ CLASSES = [
     *("AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "T5Tokenizer"),
 ]
 TEXTS = ["Über the river, a boat 東京 [E1]", "the human <e1> Äpfel 42"]
+# The special tokens of BERT's and of RoBERTa's families.
+OWN = ("[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<mask>")
 # A row that is cut has this many tokens.
 LENGTH = 5
 
@@ -202,7 +204,7 @@ def _parts(values: dict[str, Any], pieces: tuple[str, str]) -> Iterator[tuple[st
     yield "model.unk_token", pieces[0]
     yield "model.continuing_subword_prefix", "__"
     yield "model.max_input_chars_per_word", 5
-    yield "model.dropout", 0.5
+    yield "model.dropout", 1.0  # every merge, so not by chance
     for key in ("fuse_unk", "byte_fallback", "ignore_merges"):
         yield f"model.{key}", not values["model"].get(key)
     yield "model.end_of_word_suffix", "</w>"
@@ -245,6 +247,9 @@ def _changes() -> Iterator[Change]:
             if key == "do_basic_tokenize" and name in ("mpnet", "bert json", "both"):
                 continue  # no class of transformers 5 follows it there
             yield from (Change(name, CONFIG, key, value) for value in each)
+        own = OWN[:3] if folder.model_type in ("bert", "albert", "modernbert") else OWN[3:]
+        for key, token in zip((*_TOKENS[:4], "mask_token"), (*own[:2], *own), strict=True):
+            yield Change(name, CONFIG, key, token)
         for key in (*_TOKENS, "additional_special_tokens", "extra_special_tokens"):
             yield Change(name, SPECIAL, key, values[key][0])
         yield Change(name, ADDED, "[E1]", SIZE)

@@ -77,15 +77,13 @@ def library_errors(source: Path) -> Iterator[None]:
 
 def _try(tokenizer: Any) -> None:
     """Encodes texts at which some tokenizers panic; the library's own message is not shown."""
-    with _messages, Path(os.devnull).open("wb") as nothing:
-        terminal = os.dup(2)
-        os.dup2(nothing.fileno(), 2)
-        try:
-            for trial in _TRIALS:
-                tokenizer.encode(*trial)
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
+    with _messages, contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there may be no standard error
+            stack.callback(os.close, terminal := os.dup(2))
+            stack.callback(os.dup2, terminal, 2)
+            os.dup2(stack.enter_context(Path(os.devnull).open("wb")).fileno(), 2)
+        for trial in _TRIALS:
+            tokenizer.encode(*trial)
 
 
 def load_model(values: dict[str, Any], source: Path, frame: Frame | None = None) -> JsonModel:

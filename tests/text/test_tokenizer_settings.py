@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 
 import pytest
@@ -272,7 +273,13 @@ def test_hostile_files_are_refused_in_one_line(changes, message, tmp_path, capfd
     with pytest.raises(CheckpointError, match=message) as caught:
         _read({"tokenizer.json": values}, tmp_path, "modernbert")
     assert "\n" not in str(caught.value)
-    assert not capfd.readouterr().err  # where the library writes of a panic by itself
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"  # and nothing by the library itself
+
+
+def test_a_tokenizer_is_tried_without_a_standard_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "dup", lambda _: (_ for _ in ()).throw(OSError(9, "closed")))
+    assert _read(CASES["ModernBERT with markers"].files, tmp_path, "modernbert").tokens
 
 
 def test_a_text_at_which_the_library_panics_is_one_error(tmp_path):
