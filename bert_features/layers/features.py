@@ -34,6 +34,8 @@ from bert_features.config.outputs import (
     Outputs,
     check_floats,
     gather_outputs,
+    lacks,
+    parse_outputs,
     uses_auto_pooling,
 )
 from bert_features.config.poolings import AutoPooling
@@ -325,7 +327,11 @@ class BertFeatures(TrainedLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that `get_config` describes."""
-        layer: Self = super().from_config(config | {"config": BertConfig(**config["config"])})
+        config = config | {"config": BertConfig(**config["config"])}
+        # Version 0.2.0 stored `layers` also where each output has its own.
+        if not any(lacks(output, "layers") for output in parse_outputs(config["outputs"])):
+            config.pop("layers", None)
+        layer: Self = super().from_config(config)
         return layer
 
     def get_config(self) -> dict[str, Any]:
