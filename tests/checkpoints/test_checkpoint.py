@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.convert import convert
-from bert_features.checkpoints.description import describe_weights
+from bert_features.checkpoints.description import describe_checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import weights_sha256
 from bert_features.config.extract_config import ExtractConfig
@@ -32,7 +32,7 @@ def hash_of(weights):
 def heads_of(folder, **settings):
     checkpoint = find_checkpoint(folder)
     outputs = ExtractConfig(**settings).plan_outputs(checkpoint.config)
-    return describe_weights(checkpoint, outputs).get("heads")
+    return describe_checkpoint(checkpoint, outputs).get("heads")
 
 
 def rename(tensors):
