@@ -176,8 +176,8 @@ def holding(folder: Location, processes: int = 1) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 store.remove(_HOLDER)
         return
-    is_new = not folder.exists()
     with storage_errors(f"write {folder}", advice="choose a folder that you may write"):
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         lock = take_lock(folder / _LOCK, seconds=_PATIENCE_SECONDS)
     if lock is None:

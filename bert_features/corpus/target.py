@@ -30,6 +30,7 @@ from bert_features.files import (
     Role,
     check_apart,
     check_target,
+    is_inside,
     is_url,
     local_path,
     locate,
@@ -171,7 +172,7 @@ class FolderTarget:
     def _holds(self, path: str | Path) -> bool:
         if isinstance(self.folder, str) or is_url(path):
             return str(path).startswith(f"{self.folder}/")
-        return self.folder.resolve() in local_path(path).resolve().parents
+        return is_inside(path, self.folder)
 
 
 Target: TypeAlias = FileTarget | FolderTarget

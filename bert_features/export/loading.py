@@ -15,7 +15,7 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.export.checks import SAVED_MODEL, Signature
-from bert_features.files import local_path
+from bert_features.files import local_path, storage_errors
 from bert_features.text.tokenizer import utf8
 from bert_features.text.tokenizer_files import NAMES, read_tokenizer
 
@@ -39,7 +39,9 @@ class Export:
 
     def __init__(self, path: str | Path) -> None:
         self.path = local_path(path)
-        if not (self.path / SAVED_MODEL).is_file():
+        with storage_errors(f"read {path}", advice="pass the folder of an export"):
+            is_export = (self.path / SAVED_MODEL).is_file()
+        if not is_export:
             raise OutputError(f"{path} is no export: it has no {SAVED_MODEL}")
         try:
             self.model = tf.saved_model.load(str(path))

@@ -26,6 +26,7 @@ from bert_features.files.targets import (
     check_apart,
     check_folder,
     check_target,
+    is_inside,
     real_target,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "connect",
     "find_leftovers",
     "from_cache",
+    "is_inside",
     "is_there",
     "is_url",
     "is_writing",

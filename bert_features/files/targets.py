@@ -97,7 +97,7 @@ def check_apart(read: Iterable[Role], written: Iterable[Role], *, folder: bool =
                 raise OutputError(
                     f"{other} and {role} are the same file{named}; pass another path for {role}"
                 )
-            if folder and _is_inside(other_path, path):
+            if folder and is_inside(other_path, path):
                 raise OutputError(
                     f"{path} holds {other} ({other_path}), so it is not replaced; pass another path"
                 )
@@ -131,7 +131,7 @@ def _is_same_file(one: str | Path | int, other: str | Path | int) -> bool:
     return stat.S_ISREG(first.st_mode) and os.path.samestat(first, second)
 
 
-def _is_inside(path: str | Path | int, folder: str | Path | int) -> bool:
+def is_inside(path: str | Path | int, folder: str | Path | int) -> bool:
     """Whether a file, or the link that leads to it, is in a folder or below it."""
     if isinstance(path, int) or isinstance(folder, int):
         return False

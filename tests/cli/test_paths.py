@@ -15,9 +15,11 @@ PATHS = {
     *("calibration", "cache", "ledger", "metrics", "folder", "paths", "a", "b", "features"),
     *("token_file", "out", "to", "output", "report", "test"),
 }
-# Each command with its required paths; its other paths are added as options.
+# Each command with its required paths; "extract " is one into a folder. Other paths are added as
+# options.
 COMMANDS = {
     "extract": "{inputs} -o {output} --layers=-1 --level sequence --dtype int8",
+    "extract ": "{inputs} -o {output}/ --layers=-1 --level sequence --dtype int8",
     "plan": "{inputs} --layers=-1 --level sequence --dtype int8",
     "status": "{folder}",
     "check": "{paths}",
@@ -38,10 +40,9 @@ COMMANDS = {
     "plot probe": "{input_path} -o {output} --label-field label",
 }
 # `doctor` says what is wrong with its folder. `compile` needs a process of its own. A plan does not
-# open the cache. The last are texts and a format.
+# open the cache, a folder has no ledger, and the others are texts and a format.
 OTHERS = {
-    *("doctor.output", "compile.config", "compile.checkpoint", "compile.config_file"),
-    *("compile.vocab_file", "compile.calibration", "plan.cache"),
+    *("extract .ledger", "plan.cache"),
     *("fill.texts", "plot similarity.texts", "plot attention.texts", "convert.to"),
 }
 VALID = {
@@ -60,8 +61,10 @@ def commands(group=app, before=""):
 
 
 def path_parameters():
-    for command, signature in commands():
-        for name in PATHS & signature.parameters.keys():
+    signatures = dict(commands())
+    assert signatures.keys() - {"doctor", "compile", "download"} == {c.strip() for c in COMMANDS}
+    for command in COMMANDS:
+        for name in PATHS & signatures[command.strip()].parameters.keys():
             if f"{command}.{name}" not in OTHERS:
                 yield command, name
 
@@ -85,7 +88,7 @@ def test_a_path_that_the_system_refuses_is_one_line(parameter, folder, monkeypat
     line = COMMANDS[command]
     required = {field for _, field, _, _ in string.Formatter().parse(line) if field}
     option = "" if name in required else f" --{name.replace('_', '-')} {{{name}}}"
-    new = ".npz" if command == "extract" else ".svg"
+    new = ".npz" if "extract" in command else ".svg"
     suffix = new if name == "output" else SUFFIXES.get(name, "")
     for refused in ("x" * 300, "x" * 300 + "/a", "loop", "in.csv/a"):
         values = {**VALID, "output": f"new{new}", name: refused + suffix}
