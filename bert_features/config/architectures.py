@@ -49,6 +49,13 @@ class Architecture:
         """The keys of `BertConfig` that mean nothing in its files."""
         return (OF_RELATIVES - self.values.keys()) | OF_NO_FILE | set(self.unread.split())
 
+    def names_in(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Key of `BertConfig` -> its name in a file with these contents, where that is another."""
+        older = {key: old for old, key in self.older.items() if old in values and key not in values}
+        aliased = values.keys() & {*self.aliases.split()}
+        own = {key: name for name, key in self.keys.items() if key not in aliased}
+        return {"rope_divisor": "factor"} | older | own
+
     def fixed_keys(self) -> dict[str, Any]:
         """Key -> the only supported value; the keys of `FIXED` are included."""
         neutral = self.neutral.split()

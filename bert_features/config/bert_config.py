@@ -256,16 +256,13 @@ class BertConfig(BaseModel):
         _log_unknown(source, *unknown_keys(values))
         if family == "google" and own.get("embedding_size") == own.get("hidden_size"):
             own["always_projects"] = False  # its ALBERT widens nothing then
-        older, others = architecture.older.items(), values.keys() - architecture.aliases.split()
-        names = {key: old for old, key in older if old in values and key not in values}
-        names |= {k: n for n, k in architecture.keys.items() if k not in values or k in others}
-        word, key = own.get("hidden_act", "gelu"), names.get("hidden_act", "hidden_act")
-        own["hidden_act"] = _activation(word, family, source, key)
+        names, word = architecture.names_in(values), own.get("hidden_act", "gelu")
+        own["hidden_act"] = _activation(word, family, source, names.get("hidden_act", "hidden_act"))
         try:
             return cls.model_validate(own)
         except ValidationError as error:
             problems = "; ".join(map(_problem, error.errors()))
-            problems = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), problems)
+            problems = re.sub(r"\w+", lambda found: names.get(found[0], found[0]), problems)
             raise CheckpointError(f"{source} is not a BERT config: {problems}") from error
 
     @classmethod

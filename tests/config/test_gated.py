@@ -73,7 +73,7 @@ REFUSED = [
         "rope_type is 'yarn'; allowed: default",
     ),
     (GTE | {"rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 1}}, "mixed_b is 1"),
-    (GTE | {"rope_scaling": {"type": "ntk", "factor": 0.5}}, "rope_divisor: .* greater than"),
+    (GTE | {"rope_scaling": {"type": "ntk", "factor": 0.5}}, " factor: .* greater than"),
     (
         GTE | {"rope_scaling": {"type": "ntk", "factor": "two"}},
         "rope_scaling, rope_theta or hidden_size",
