@@ -168,6 +168,20 @@ def _dense_of_fixed_weights(
     return product if residual is None or b"Add" in fused else residual + product
 
 
+def rows(table: Tensor, numbers: Tensor) -> Tensor:
+    """The rows of a table, [V, E] by [B, S] -> [B, S, E].
+
+    The gradient of the reshape is dense. TensorFlow's Adam squares the rows of a sparse one before
+    it adds those of equal numbers: tokens that repeat would move too far.
+    """
+    table = ops.reshape(table, (-1, table.shape[1]))
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, numbers, axis=0)
+    import tensorflow as tf
+
+    return tf.gather(table, numbers)  # refuses negative numbers, on a CPU, which Keras counts back
+
+
 def add_bias(x: Tensor, bias: Tensor) -> Tensor:
     """The sum of x [N, H] and a bias [H].
 

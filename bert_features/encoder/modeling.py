@@ -25,6 +25,7 @@ from bert_features.encoder.attention import lanes
 from bert_features.encoder.attention.plain import Texts
 from bert_features.encoder.blocks import Block
 from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder.inputs import checked_inputs
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.packed_texts import tokens_of_texts
 from bert_features.encoder.parts import (
@@ -94,9 +95,7 @@ class Embeddings(Part):
 
     def _rows(self, table: Any, ids: Tensor, *, one_hot: bool) -> Tensor:
         if not one_hot:
-            # The gradient of a reshape is dense. TensorFlow's Adam squares the rows of a sparse one
-            # before it adds those of equal ids: tokens that repeat would move too far.
-            return ops.take(ops.reshape(table, (-1, table.shape[1])), ids, axis=0)
+            return kernels.rows(table, ids)
         return kernels.matmul(ops.one_hot(ids, table.shape[0], dtype=self.compute_dtype), table)
 
 
@@ -148,7 +147,7 @@ class BertEncoder(TrainedLayer):
         self.num_blocks = _checked_num_blocks(config, num_blocks, with_pooler=with_pooler)
         self.config = config
         self.use_dropout = use_dropout
-        self._has_warned = False
+        self._has_warned, self._num_shown = False, 0
         part = {
             "initializer": keras.initializers.get(initializer)
             or keras.initializers.TruncatedNormal(stddev=config.initializer_range),
@@ -192,6 +191,14 @@ class BertEncoder(TrainedLayer):
         path = self.embeddings.words.path.removesuffix("embeddings/word_embeddings")
         return {weight.path.removeprefix(path): weight for weight in self.weights}
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Checks the inputs, then calls the layer, see `call`."""
+        # Rotary positions go on; packed rows have positions of their own.
+        ends = self.config.global_rope_theta is None and TEXT_NUMBERS not in inputs
+        names = ("input_word_ids", "input_mask", "input_type_ids")
+        inputs = checked_inputs(inputs, names, self.config, has_end=ends)
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(
         self, inputs: Mapping[str, Tensor], training: bool = False, attention_of: Sequence[int] = ()
     ) -> dict[str, Any]:
@@ -212,13 +219,14 @@ class BertEncoder(TrainedLayer):
           [B, H], or [B, MAX_PACKED_TEXTS, H] of packed rows. `attention` is a list of [B, A, S, S],
           of the layers of `attention_of`. All have the compute dtype.
         """
+        self._num_shown = len(attention_of)
         if training and self.trainable:
             self._warn_of_16_bits()
         word_ids, mask = inputs["input_word_ids"], inputs.get("mask_bias")
         if mask is None:
             mask = inputs["input_mask"]
-            if "float" in keras.backend.standardize_dtype(mask.dtype):
-                mask = ops.cast(mask > 0, "int32")
+            if "int" not in keras.backend.standardize_dtype(mask.dtype):
+                mask = ops.cast(ops.cast(mask, "float32") > 0, "int32")
         text_numbers, positions = inputs.get(TEXT_NUMBERS), inputs.get(POSITION_IDS)
         shape = ops.shape(word_ids)
         embedded = self.embeddings(word_ids, inputs["input_type_ids"], positions)
@@ -260,6 +268,14 @@ class BertEncoder(TrainedLayer):
                 pooled = ops.reshape(pooled, ops.shape(first))
             result = replace(result, pooled_output=pooled)
         return result.as_dict()
+
+    def compute_mask(self, inputs: Mapping[str, Tensor], mask: Any = None) -> dict[str, Any]:
+        """Which tokens are real, bool [B, S], for Keras' layers behind the outputs of tokens."""
+        del mask
+        mask = ops.greater(ops.cast(inputs["input_mask"], "int32"), 0)
+        masks = EncoderOutputs(mask, [mask] * self.num_blocks).as_dict()
+        none = {"pooled_output": None} if self.pooler is not None else {}
+        return masks | none | ({"attention": [None] * self._num_shown} if self._num_shown else {})
 
     def _warn_of_16_bits(self) -> None:
         dtype = self.variable_dtype

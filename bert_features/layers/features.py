@@ -39,13 +39,13 @@ from bert_features.config.outputs import (
     uses_auto_pooling,
 )
 from bert_features.config.poolings import AutoPooling
+from bert_features.encoder.inputs import checked_inputs
 from bert_features.encoder.modeling import BertEncoder
-from bert_features.encoder.pooling import compute_outputs
+from bert_features.encoder.pooling import compute_outputs, units_of_rows
 from bert_features.encoder.step import MODEL_INPUTS, input_names
 from bert_features.encoder.trained import Trainable, TrainedLayer
 from bert_features.encoder.types import Tensor
 from bert_features.errors import ConfigError, check_process
-from bert_features.layers.placeholders import is_only_built, refuse_legacy
 from bert_features.text.tokenizer_files import read_tokenizer
 
 logger = logging.getLogger("bert_features")
@@ -244,29 +244,46 @@ class BertFeatures(TrainedLayer):
         weights |= {n: ops.convert_to_numpy(ops.cast(w, w.dtype)) for n, w in self._dense.items()}
         return write_checkpoint(found, weights, folder, to="safetensors", overwrite=overwrite)
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Checks the inputs, then calls the layer, see `call`."""
+        inputs = checked_inputs(inputs, self.input_names, self.bert_config)
+        static = needs_static_length(self.output_specs)
+        if static and inputs["input_word_ids"].shape[1] is None:
+            raise ConfigError(
+                f"the inputs have no fixed length; these outputs need one: {', '.join(static)}; "
+                "give the length, as in keras.Input((128,), dtype='int32')"
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(self, inputs: Mapping[str, Tensor], training: bool | None = None) -> dict[str, Tensor]:
         """Computes the outputs of a batch.
 
         Args:
-          inputs: `input_word_ids`, `input_mask` (1 = real) and `input_type_ids`, integers [B, S]
-            each; and, for outputs of level `word`, `word_indices`: the number of each token's word
-            in its row, from 0, or -1 for tokens that belong to no word; for `span` `span_begins`
-            and `span_ends`, see `config.packing`. Other keys are ignored.
+          inputs: `input_word_ids`, `input_mask` (1 or True = real) and `input_type_ids`, integers
+            [B, S] each; and, for outputs of level `word`, `word_indices`: the number of each
+            token's word in its row, from 0, or -1 for tokens that belong to no word; for `span`
+            `span_begins` and `span_ends`, see `config.packing`. Other keys are ignored.
           training: whether dropout applies in what is trained.
 
         Returns:
           Output name -> [B, S, D] for tokens, words and spans, [B, D] for the sequence.
 
         Raises:
-          ConfigError: an input is missing, not of integers, or too long.
+          ConfigError: an input is missing, not of integers, too long, of another shape than the
+            others, or has values out of range, as far as they are known before the device has them.
           DeviceError: see `check_process`.
         """
         check_process()
-        self._check_inputs(inputs)
+        if inputs["input_word_ids"].shape[0] == 0:
+            specs = self.compute_output_spec(inputs)
+            return {name: ops.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}
         batch = {name: ops.cast(inputs[name], "int32") for name in self.input_names}
+        if None in inputs["input_word_ids"].shape:
+            # Shapes that only the device knows must not differ: attention reshapes by the mask's.
+            shape = ops.shape(inputs["input_word_ids"])
+            batch = {name: ops.broadcast_to(each, shape) for name, each in batch.items()}
         encoded = self.encoder(
-            {name: batch[name] for name in MODEL_INPUTS},
-            training=bool(training),
+            {name: batch[name] for name in MODEL_INPUTS}, training=bool(training)
         )
         return compute_outputs(encoded, batch, self.output_specs, self.special_ids, self._dense)
 
@@ -275,7 +292,6 @@ class BertFeatures(TrainedLayer):
     ) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes of `call`'s outputs."""
         del training
-        self._check_inputs(inputs)
         batch, length = inputs["input_word_ids"].shape
         return {
             output.name: keras.KerasTensor(
@@ -285,44 +301,13 @@ class BertFeatures(TrainedLayer):
             for output in self.output_specs
         }
 
-    def _check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
-        if not isinstance(inputs, Mapping):
-            raise ConfigError(
-                f"the inputs are {type(inputs).__name__}; allowed: a dict of "
-                f"{', '.join(self.input_names)}"
-            )
-        missing = [name for name in self.input_names if name not in inputs]
-        if missing:
-            raise ConfigError(
-                f"the inputs lack {', '.join(missing)}; they hold {', '.join(inputs) or 'nothing'}"
-            )
-        refuse_legacy(inputs.values())
-        for name in self.input_names:
-            dtype = keras.backend.standardize_dtype(inputs[name].dtype)
-            if "int" not in dtype and not is_only_built():
-                raise ConfigError(
-                    f"{name} is {dtype}; allowed: integers, as from "
-                    f"keras.Input((S,), dtype='int32', name='{name}')"
-                )
-            if len(inputs[name].shape) != 2:
-                raise ConfigError(f"{name} has shape {inputs[name].shape}; allowed: [B, S]")
-        self._check_length(inputs["input_word_ids"].shape[1])
-        types = inputs["input_type_ids"]
-        if hasattr(types, "numpy"):  # they are known: not in a graph
-            self.bert_config.check_types(int(types.numpy().max(initial=0)))
+    def compute_mask(self, inputs: Mapping[str, Tensor], mask: Any = None) -> dict[str, Any]:
+        """For each output which tokens, words or spans a row has, bool [B, S]; None for sequences.
 
-    def _check_length(self, length: int | None) -> None:
-        positions = self.bert_config.positions
-        if length is not None and length > positions:
-            raise ConfigError(
-                f"the inputs have {length} tokens; this model allows at most {positions}"
-            )
-        static = needs_static_length(self.output_specs)
-        if length is None and static:
-            raise ConfigError(
-                f"the inputs have no fixed length; these outputs need one: {', '.join(static)}; "
-                "give the length, as in keras.Input((128,), dtype='int32')"
-            )
+        Layers of Keras behind an output, such as GlobalAveragePooling1D, count no others.
+        """
+        del mask
+        return {output.name: units_of_rows(inputs, output) for output in self.output_specs}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -15,10 +15,10 @@ from bert_features.batches.long_text import MIN_SEQ_LENGTH
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.encoder.forms import check_backend
+from bert_features.encoder.inputs import is_only_built, refuse_legacy
 from bert_features.encoder.step import MODEL_INPUTS
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError, check_process
-from bert_features.layers.placeholders import is_only_built, refuse_legacy
 from bert_features.text.tokenizer_files import WordPieceFile, rules_of
 
 if TYPE_CHECKING:

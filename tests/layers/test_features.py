@@ -356,24 +356,58 @@ def test_checkpoints_that_are_refused(tmp_path):
         BertFeatures({"hidden_size": 8})
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({n: np.ones((2, S), np.int32) for n in IDS[:2]}, "the inputs lack input_type_ids"),
-        ({n: np.ones((2, S), np.float32) for n in IDS}, "input_word_ids is float32; allowed: int"),
-        ({n: np.ones((2,), np.int32) for n in IDS}, r"input_word_ids has shape \(2,\)"),
-        (
-            {n: np.ones((2, 25), np.int32) for n in IDS},
-            "25 tokens; this model allows at most 24",
-        ),
-        (np.ones((2, S), np.int32), "allowed: a dict of input_word_ids"),
-        ({name: keras.Input((S,)) for name in IDS}, r"keras.Input\(\(S,\), dtype='int32'"),
-    ],
-)
-def test_inputs_that_are_refused(inputs, message):
-    layer = BertFeatures(TOY, [LAST])
-    with pytest.raises(ConfigError, match=message):
-        layer(inputs)
+def test_word_and_span_inputs_are_checked_too(batch):
+    layer = BertFeatures(TOY, level="span", pooling="mean", layers=-1)
+    bounds = {"span_begins": np.full((3, S), -1, np.int32), "span_ends": np.full((3, S), 9)}
+    assert layer({**batch, **bounds})["features"].shape == (3, S, TOY.hidden_size)
+    with pytest.raises(ConfigError, match=r"span_ends has 10; allowed: -1 to 9 \(places in the"):
+        layer({**batch, **bounds, "span_ends": bounds["span_ends"] + 1})
+
+
+@pytest.mark.parametrize("batch_size", [0, 2])
+def test_every_number_of_rows_comes_out(batch, batch_size):
+    outputs = [LAST, {**MEAN, "pooling": "max"}, {**MEAN, "pooling": "last", "name": "end"}]
+    result = BertFeatures(TOY, outputs)({name: ids[:batch_size] for name, ids in batch.items()})
+    assert {len(values) for values in result.values()} == {batch_size}
+
+
+def test_shapes_that_only_the_device_knows_must_be_equal(batch):
+    layer = BertFeatures(TOY, [MEAN])
+    unknown = tf.TensorSpec([None, None], tf.int32)
+    run = tf.function(layer, autograph=False, input_signature=[dict.fromkeys(IDS, unknown)])
+    np.testing.assert_allclose(run(batch)["mean"], layer(batch)["mean"], rtol=0, atol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ncompatible shapes"):
+        run({**batch, "input_mask": batch["input_mask"].T})
+
+
+def test_keras_layers_behind_count_what_a_row_has(batch):
+    """Tokens, words and spans; the mean of each is that of NumPy, at any length of padding."""
+    levels = {"token": {}, "word": {"pooling": "sum"}, "span": {"pooling": "first"}}
+    outputs = [{"name": n, "level": n, "layers": [-1], **each} for n, each in levels.items()]
+    layer = BertFeatures(TOY, outputs)
+    given = {
+        **batch,
+        "word_indices": np.where(batch["input_mask"] > 0, np.arange(S) // 2, -1).astype(np.int32),
+        "span_begins": np.where(np.arange(S) < [[2], [1], [1]], 0, -1).astype(np.int32),
+        "span_ends": np.where(np.arange(S) < [[2], [1], [1]], 1, -1).astype(np.int32),
+    }
+    real = [(9, 4, 1), (5, 2, 1), (2, 1, 1)]
+    ids = {name: keras.Input((S,), dtype="int32", name=name) for name in given}
+    means = {n: keras.layers.GlobalAveragePooling1D()(v) for n, v in layer(ids).items()}
+    found, values = keras.Model(ids, means).predict(given, verbose=0), layer(given)
+    for name, counts in zip(levels, real, strict=True):
+        wanted = [
+            row[:count].mean(0) for row, count in zip(values[name].numpy(), counts, strict=True)
+        ]
+        np.testing.assert_allclose(found[name], wanted, rtol=0, atol=1e-6, err_msg=name)
+
+
+def test_keras_layers_behind_the_encoder_count_tokens(batch):
+    encoded = BertEncoder(TOY, with_pooler=True)(batch, attention_of=(1, 3))
+    for states in (encoded["sequence_output"], encoded["encoder_outputs"][1]):
+        found = keras.layers.GlobalAveragePooling1D()(states)
+        for mean, row, length in zip(found, states.numpy(), (9, 4, 1), strict=True):
+            np.testing.assert_allclose(mean, row[:length].mean(0), rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -72,9 +72,10 @@ class Plain:
         (batch, length), x = ops.shape(texts.mask), self._rows(x)
         order = (2, 3, 0, 1, 4) if self.heads_first else (2, 0, 3, 1, 4)
         heads: list[Tensor] = []
+        parts = 3 // len(projections)
         for projection in projections:
-            joined = ops.reshape(projection(x), (batch, length, -1, self.heads, self.head_size))
-            heads += ops.unstack(kernels.transpose(joined, order), 3 // len(projections))
+            joined = ops.reshape(projection(x), (batch, length, parts, self.heads, self.head_size))
+            heads += ops.unstack(kernels.transpose(joined, order), parts)
         return heads
 
     def turned(self, x: Tensor, rotation: Rotation) -> Tensor:
