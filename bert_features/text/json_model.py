@@ -143,7 +143,9 @@ def _check_bounds(values: Mapping[str, Any], source: Path) -> None:
     try:
         growth = math.prod(map(_growth, parts))
     except (IndexError, ValueError) as error:
-        raise CheckpointError(f"{source}: its precompiled_charsmap is damaged") from error
+        raise CheckpointError(
+            f"{source}: its precompiled_charsmap is damaged; fetch it again"
+        ) from error
     regexes = [str(as_object(part.get("pattern")).get("Regex", "")) for part in parts]
     counts = {
         "letters of one that its normalizer and pre_tokenizer can make": (growth, 256),
