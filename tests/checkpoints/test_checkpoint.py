@@ -12,7 +12,7 @@ from bert_features.checkpoints.description import describe_checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import weights_sha256
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.plan import describe_run
+from bert_features.extraction.recipe import plan_recipe
 from tests import sparse_encoder
 from tests.checkpoints.conftest import WEIGHTS
 from tests.reference import torch_file
@@ -142,7 +142,7 @@ def test_each_weight_of_a_sparse_output_counts_for_it_alone(tmp_path, name, file
     outputs = [{"name": "terms", "kind": "sparse"}, {"name": "plain", "layers": [-1]}]
 
     def found():
-        return describe_run(ExtractConfig(outputs=outputs), find_checkpoint(folder))["checkpoint"]
+        return plan_recipe(ExtractConfig(outputs=outputs), find_checkpoint(folder)).checkpoint
 
     before, tensors = found(), load_file(folder / file)
     assert before["heads"].keys() == {"terms"}
