@@ -331,9 +331,10 @@ def model_type_of(
     ]
     if len(found) == 1:
         return found[0]
+    evidence = f"architectures {shown(classes)}" if classes else "the names of the weights"
     raise CheckpointError(
-        f"{source} has no model_type, and architectures {shown(classes)} and the names of the "
-        f"weights show none; put it into the file: {' or '.join(found or ARCHITECTURES)}"
+        f"{source} has no model_type, and {evidence} do not decide it; put it into the file: "
+        f"{' or '.join(found or ARCHITECTURES)}"
     )
 
 
