@@ -51,7 +51,7 @@ def csr_blocks(source: "RecordSource", feature: Feature, wanted: range) -> Itera
 def pieces_of(source: "RecordSource") -> int:
     """V, the number of pieces of a file's vocabulary, as its metadata says."""
     try:
-        return int(source.metadata["checkpoint"]["bert_config"]["vocab_size"])
+        return int(source.recipe.checkpoint["bert_config"]["vocab_size"])
     except (KeyError, TypeError, ValueError) as error:
         raise OutputError(
             f"{source.path} does not record its checkpoint, so the number of columns is unknown; "
