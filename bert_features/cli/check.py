@@ -52,8 +52,8 @@ def check(
     """Reads features files whole and compares their checksums.
 
     Prints a line for each file, and one for each features folder. If a file is damaged, the line
-    says where, and the exit status is 1. Files of earlier versions lack some checksums; the line
-    names what was not checked.
+    says where, and the exit status is 1. Files that other programs wrote again lack some checksums;
+    the line names what was not checked.
     """
     if processes != 1 and not repair:
         raise ConfigError.naming(

@@ -5,16 +5,6 @@ from pathlib import Path
 from bert_features.errors import ConfigError
 
 PRESETS = Path(__file__).with_name("presets")
-# Names of version 0.1.0, whose settings were a checkpoint and the defaults. A run that began with
-# one is resumed with this checkpoint and casing.
-_CHECKPOINTS = {
-    "bert-base-cased": "cased_L-12_H-768_A-12",
-    "bert-base-chinese": "chinese_L-12_H-768_A-12",
-    "bert-base-multilingual-cased": "multi_cased_L-12_H-768_A-12",
-    "bert-base-uncased": "uncased_L-12_H-768_A-12",
-    "bert-large-uncased": "uncased_L-24_H-1024_A-16",
-    "minilm": "minilm",
-}
 
 
 def preset_names() -> list[str]:
@@ -34,12 +24,6 @@ def read_config(name: str | Path) -> tuple[Path, str]:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError)
-        if (checkpoint := _CHECKPOINTS.get(str(name))) and is_absent:
-            is_cased = checkpoint.startswith(("cased", "multi_cased"))
-            casing = "" if checkpoint == name else f" {{do_lower_case:{not is_cased}}}"
-            raise ConfigError.naming(
-                f"there is no config {name} any more; pass {{checkpoint:{checkpoint!r}}}{casing}"
-            ) from error
         if str(name) in preset_names() and (is_absent or isinstance(error, IsADirectoryError)):
             path = PRESETS / f"{name}.toml"
             return path, path.read_text(encoding="utf-8")

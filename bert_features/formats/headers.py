@@ -36,7 +36,7 @@ class Header(NamedTuple):
       id_type: whether ids are `int` or `str`.
       records: number of records; None where the file does not record it.
       is_whole: whether the metadata has its checksum; None where another program
-        wrote the file again, as from `to_arrow`, and in files of version 0.1.0.
+        wrote the file again, as from `to_arrow`.
     """
 
     metadata: dict[str, Any]

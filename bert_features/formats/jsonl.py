@@ -261,7 +261,7 @@ def _values(
     expected = [_index(feature) for feature in features]
     for layers in rows:
         received = [layer["index"] for layer in layers]
-        if received != expected and received != [_index(f, any_kind=True) for f in features]:
+        if received != expected:
             raise ValueError(f"a token, word or sequence has layers {received}, not {expected}")
     return {
         feature.name: np.array(
@@ -278,12 +278,9 @@ def _check_id(unique_id: Any, id_type: str) -> int | str:
     return checked
 
 
-def _index(feature: Feature, *, any_kind: bool = False) -> int | str:
-    """The `index` of a feature in a line: the official script has single layers only.
-
-    In files of earlier versions further kinds have the number of a layer too.
-    """
-    has_vectors = any_kind or KINDS[feature.kind].has_vectors
+def _index(feature: Feature) -> int | str:
+    """The `index` of a feature in a line: the official script has single layers only."""
+    has_vectors = KINDS[feature.kind].has_vectors
     is_layer = feature.combine == "none" and has_vectors and not feature.heads
     return feature.layers[0] if is_layer and feature.level == "token" else feature.name
 

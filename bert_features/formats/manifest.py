@@ -6,7 +6,6 @@ own in the hidden folder `.finished`; so finishing a shard costs the same in a f
 ten thousand. When all are finished, their records move into the manifest.
 """
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from bert_features.formats.headers import parse_ranges
 
 # Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
 MANIFEST = "_manifest.json"
-_MANIFEST_0_1 = "manifest.json"  # of version 0.1.0
 FINISHED = ".finished"
 MANIFEST_VERSION: Final = 2
 _KEPT = "finished shards are kept"
@@ -95,7 +93,7 @@ class FinishedEntry(_Entry):
       sidecar_crc32c: the same of its sidecar; None where there is none.
       ends_crc32c: the CRC-32C of the first and last 64 KiB of the features file, which a reader
         compares before it reads.
-      texts_crc32c: the checksum of its texts; None in folders of earlier versions.
+      texts_crc32c: the checksum of its texts.
       seconds: how long it took.
       counts: totals by the names of `extraction.counts.Counts`.
     """
@@ -233,18 +231,9 @@ class Manifest:
 
 
 def has_manifest(folder: Location) -> bool:
-    """Whether a folder has a manifest; OutputError: version 0.1.0 wrote it, or it is not open."""
-    store = open_store(folder)
+    """Whether a folder has a manifest; OutputError: the folder is not open."""
     with storage_errors(f"read {folder}", advice="nothing was changed"):
-        if store.exists(MANIFEST):
-            return True
-    with contextlib.suppress(OSError):
-        if is_beginning(store.read(_MANIFEST_0_1)[:BEGINNING_BYTES]):
-            raise OutputError(
-                f"cannot use {folder}: version 0.1.0 of bert_features wrote it; use that version, "
-                "or extract again into another folder"
-            )
-    return False
+        return open_store(folder).exists(MANIFEST)
 
 
 _FINISHED = TypeAdapter(FinishedEntry)

@@ -43,7 +43,7 @@ class FeatureFile(RecordSource, FeatureView):
 
         Returns:
           What has no checksum and so was only read: `texts` in HDF5; `values` or `metadata` in a
-          file of an earlier version or of the official script. Empty if everything was compared.
+          file that another program wrote, as the official script. Empty if everything was compared.
 
         Raises:
           OutputError: the file is damaged; the message says where.

@@ -175,17 +175,12 @@ class Client(EncodesByPrompt):
 
     @property
     def prompts(self) -> list[str]:
-        """The names of the checkpoint's prompts; ServiceError for a service without any notion."""
-        if self._info.prompts is None:
-            raise ServiceError(f"{self._connection.url} has no prompts; it needs a newer version")
+        """The names of the checkpoint's prompts."""
         return self._info.prompts
 
     @property
     def recipe(self) -> Recipe:
-        """How the vectors of the service are made, see `bert_features.compare`.
-
-        Raises OutputError for a service of an earlier version.
-        """
+        """How the vectors of the service are made, see `bert_features.compare`."""
         return Recipe.from_json(self._connection.url, self._info.recipe)
 
     def _check_recipe(self, expected: Recipe) -> None:

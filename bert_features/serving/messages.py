@@ -221,7 +221,7 @@ class Output(BaseModel):
 
     name: str
     features: list[Feature]
-    max_seq_length: int | None = None  # older services do not send it
+    max_seq_length: int
 
 
 class Info(BaseModel):
@@ -234,14 +234,12 @@ class Info(BaseModel):
     max_seq_length: int = Field(gt=0)
     long_text: str
     outputs: list[Output] = Field(min_length=1)
-    prompts: list[str] | None = None  # older services do not send it
+    prompts: list[str]
     limits: Limits
     replicas: int
     device: str
     version: str
-    recipe: dict[str, Any] | None = Field(
-        default=None, description="How the vectors of each feature are made, and their canaries."
-    )  # older services do not send it
+    recipe: dict[str, Any] = Field(description="How the vectors are made, and their canaries.")
 
 
 class Problem(BaseModel):

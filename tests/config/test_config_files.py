@@ -4,27 +4,8 @@ import os
 
 import pytest
 
-from bert_features.cli.settings import as_option
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("minilm", "--checkpoint minilm"),
-        ("bert-base-cased", "--checkpoint cased_L-12_H-768_A-12 --cased"),
-        ("bert-base-chinese", "--checkpoint chinese_L-12_H-768_A-12 --uncased"),
-        ("bert-base-multilingual-cased", "--checkpoint multi_cased_L-12_H-768_A-12 --cased"),
-        ("bert-base-uncased", "--checkpoint uncased_L-12_H-768_A-12 --uncased"),
-        ("bert-large-uncased", "--checkpoint uncased_L-24_H-1024_A-16 --uncased"),
-    ],
-)
-def test_names_of_a_checkpoint_alone_say_what_to_pass(name, options):
-    with pytest.raises(ConfigError) as caught:
-        ExtractConfig.load(name)
-    message = caught.value.spelled(as_option)
-    assert message == f"there is no config {name} any more; pass {options}"
 
 
 def test_the_tutorials_settings():

@@ -13,7 +13,6 @@ from bert_features import extract, find_checkpoint, read_features
 from bert_features.checkpoints.convert import convert
 from bert_features.corpus import run, shards
 from bert_features.corpus.job import repair
-from bert_features.corpus.status import read_status
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.files.checksums import checksum_of_file
@@ -94,23 +93,6 @@ def test_a_shard_is_not_read_again_for_its_checksum(
         path = manifest.path(i)
         assert entry.crc32c == checksum_of_file(path)
         assert read.count(path) == read_again
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_folder_of_version_0_1_0_is_refused_as_it_is(config, texts, tmp_path):
-    out = tmp_path / "out"
-    extract_until(13, config(), texts, f"{out}/")
-    (out / "_manifest.json").rename(out / "manifest.json")
-    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    for refuse in (
-        lambda: extract(config(), texts, f"{out}/"),
-        lambda: extract(config(), texts, f"{out}/", overwrite=True),
-        lambda: read_status(out),
-        lambda: repair(out),
-    ):
-        with pytest.raises(OutputError, match=r"version 0\.1\.0 of bert_features wrote it"):
-            refuse()
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
 def test_another_processor_is_named_in_a_warning(config, texts, tmp_path, caplog, monkeypatch):

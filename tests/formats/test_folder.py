@@ -130,22 +130,6 @@ def test_other_programs_read_the_folder_as_a_table(tmp_path: Path) -> None:
     assert pyarrow.dataset.dataset(tmp_path / "arrow", format="arrow").count_rows() == 6
 
 
-def test_a_folder_of_version_0_1_0_had_another_name_for_its_manifest(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    manifest = write_many(folder, "parquet", 2)
-    earlier = (folder / MANIFEST).rename(folder / "manifest.json")
-    for refuse in (read_features, Manifest.read):
-        with pytest.raises(OutputError) as caught:
-            refuse(folder)
-        message = "use that version, or extract again into another folder"
-        assert str(caught.value) == (
-            f"cannot use {folder}: version 0.1.0 of bert_features wrote it; {message}"
-        )
-    earlier.write_text("of another program")
-    manifest.write()
-    assert Manifest.read(folder) == manifest
-
-
 def open_parts(folder: Path) -> set[str]:
     """The shards that this process has open or mapped."""
     links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]

@@ -22,7 +22,6 @@ from tests.formats.feature_files import (
     MIXES,
     ONE,
     assert_same,
-    fit_sidecar,
     make_batch,
     mix,
     write,
@@ -122,7 +121,6 @@ def test_jsonl_of_the_official_script_is_read(tmp_path: Path) -> None:
 
 
 def test_only_layers_have_the_number_of_a_layer(tmp_path: Path) -> None:
-    """Files of earlier versions have -1 for what the masked-LM head computes, and are read."""
     features = (
         Feature("layer_output_0", (-2,), "none", 3, "float32"),
         Feature("masked_lm", (-1,), "none", 2, "float32", kind="masked_lm"),
@@ -133,12 +131,7 @@ def test_only_layers_have_the_number_of_a_layer(tmp_path: Path) -> None:
     sidecar = tmp_path / "f.jsonl.metadata.json"
     new = path.read_text()
     assert re.findall('"index": (.*?),', new)[:3] == ["-2", '"masked_lm"', '"masked_lm_ids"']
-    (record,) = read_features(path)
     assert read_features(path).layers == [-2]
-    path.write_text(re.sub('"index": "masked_lm(_ids)?"', '"index": -1', new))
-    fit_sidecar(path)
-    assert_same(next(iter(read_features(path))), record)
-    path.write_text(new)
     sidecar.unlink()
     names = {feature.name: feature.layers for feature in read_features(path).features}
     assert names == {"layer_output_0": (-2,), "masked_lm": (), "masked_lm_ids": ()}

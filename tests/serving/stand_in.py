@@ -37,10 +37,12 @@ def make_info(**changes: Any) -> dict[str, Any]:
                     {key: getattr(feature, key) for key in described}
                     | {"layers": list(feature.layers)}
                 ],
+                "max_seq_length": 16,
             }
             for name, feature in FEATURES.items()
         ],
-        "limits": LIMITS, "replicas": 1, "device": "cpu", "version": "0.1.0", **changes,
+        "prompts": [], "recipe": {}, "limits": LIMITS, "replicas": 1, "device": "cpu",
+        "version": "0.1.0", **changes,
     }  # fmt: skip
 
 

@@ -83,11 +83,6 @@ def test_queries_and_documents_have_their_prompts(service):
     assert sent == [("query", first), ("passage", "other"), ("query", first), (None, first)]
 
 
-def test_a_service_that_knows_no_prompts_gives_no_vectors_without_one(client):
-    with pytest.raises(ServiceError, match="has no prompts; it needs a newer version"):
-        client.encode_query("a")
-
-
 def test_texts_that_the_service_cut_are_reported(client, caplog):
     client.encode(["short"])
     assert not caplog.messages

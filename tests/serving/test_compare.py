@@ -22,7 +22,6 @@ from bert_features.config.serve_settings import TOKEN
 from bert_features.errors import CheckpointError, ConfigError, OutputError, ServiceError
 from bert_features.export import loading
 from bert_features.neighbors import queries
-from bert_features.serving.messages import Info
 from tests.cli.command_line import run
 from tests.serving.conftest import OUTPUTS
 from tests.serving.over_http import over_http
@@ -159,17 +158,6 @@ def test_the_token_of_a_service(service_of, make, monkeypatch):
         monkeypatch.setenv(TOKEN, token)
         done = run("compare", one, url)
         assert (done.exit_code, done.stdout) == (0, f"features = mean: {EQUAL}\n")
-
-
-def test_a_service_of_before(url, make, monkeypatch):
-    def without(body, **options):
-        return read(body, **options).model_copy(update={"recipe": None})
-
-    read = Info.model_validate_json
-    monkeypatch.setattr(Info, "model_validate_json", without)
-    Client(url).close()
-    with pytest.raises(OutputError, match=f"{url} does not record how its features were made"):
-        Client(url, expect=make("mean.npz"))
 
 
 @pytest.mark.slow
