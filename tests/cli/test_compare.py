@@ -21,20 +21,20 @@ def files(toy, tmp_path_factory):
 def test_the_answer_is_a_line_and_the_exit_status(files):
     one, same, other = files
     done = run("compare", one, same)
-    assert (done.exit_code, done.stdout) == (0, "the same space, equal to 1e-5\n")
+    assert (done.exit_code, done.stdout) == (0, "same: equal to 1e-5\n")
     done = run("compare", other, one)
     assert done.exit_code == 1
-    assert done.stdout == "not comparable: layers [-2] and [-1]\n"
+    assert done.stdout == "other: layers [-2] and [-1]\n"
     done = run("compare", other, other)
-    lines = [f"layer_output_{i}: the same space, equal to 1e-5" for i in range(2)]
+    lines = [f"layer_output_{i}: same: equal to 1e-5" for i in range(2)]
     assert (done.exit_code, done.stdout.splitlines()) == (0, lines)
     done = run("compare", other, other, "--feature", "layer_output_1")
-    assert (done.exit_code, done.stdout) == (0, "the same space, equal to 1e-5\n")
+    assert (done.exit_code, done.stdout) == (0, "same: equal to 1e-5\n")
 
 
 def test_json(files):
     one, same, other = files
-    for second, status, verdict in ((same, 0, "equal"), (other, 1, "not comparable")):
+    for second, status, verdict in ((same, 0, "same"), (other, 1, "other")):
         done = run("compare", one, second, "--json")
         assert done.exit_code == status
         found = json.loads(done.stdout)
@@ -52,7 +52,7 @@ def test_what_cannot_be_compared_is_an_error(files, tmp_path):
     done = run("compare", one, other, "--feature", "absent")
     assert f"the two have no feature 'absent'; {one} has layer_output_0, and {other}" in done.stderr
     done = run("compare", one, other, "--feature", "layer_output_0=layer_output_1")
-    answer = "layer_output_0 = layer_output_1: the same space, equal to 1e-5\n"
+    answer = "layer_output_0 = layer_output_1: same: equal to 1e-5\n"
     assert (done.exit_code, done.stdout) == (0, answer)
     (tmp_path / "nothing").mkdir()
     done = run("compare", one, tmp_path / "nothing")
@@ -64,7 +64,7 @@ def test_what_cannot_be_compared_is_an_error(files, tmp_path):
 
 def test_two_files_need_no_framework(files, tmp_path):
     ((status, output, _, modules),) = run_afresh([["compare", *files[:2]]], tmp_path)
-    assert (status, output) == (0, "the same space, equal to 1e-5\n")
+    assert (status, output) == (0, "same: equal to 1e-5\n")
     assert not {"tensorflow", "jax", "keras"} & modules
 
 
@@ -84,7 +84,7 @@ def test_a_folder_goes_on_with_new_numbers(toy, tmp_path):
     done = run("check", tmp_path / "out", "--repair", "--accept-new-numbers")
     assert done.exit_code == 0, done.stderr
     assert len(read_features(tmp_path / "out")) == 6
-    assert json.loads(manifest.read_text())["run"]["earlier"][0]["versions"]["keras"][:2] == "1."
+    assert json.loads(manifest.read_text())["earlier"][0]["versions"]["keras"][:2] == "1."
 
 
 # What oneDNN, NumPy and OpenBLAS may use; what a CPU lacks is no limit for it.
