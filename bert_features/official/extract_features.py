@@ -27,8 +27,8 @@ __all__ = [
 
 def _truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int) -> None:
     """Shortens both in place by the official rule: pieces leave from the end of the longer one."""
-    room = max_length + 2 + min(len(tokens_b), 1)  # with the [CLS] and [SEP]s of a row
-    kept_a, kept_b = kept_lengths(len(tokens_a), len(tokens_b), room)
+    a, b = len(tokens_a), len(tokens_b)
+    kept_a, kept_b = kept_lengths(a, b, max_length + 2 + min(b, 1))  # with [CLS] and [SEP]s
     del tokens_a[kept_a:], tokens_b[kept_b:]
 
 

@@ -5,7 +5,6 @@ Shape legend: `N` examples, `B` batch_size, `S` length of the rows.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> "Mem
       ConfigError: a feature is of another length, or its id is not an integer from 0.
     """
     for feature in features:
-        if not isinstance(feature.unique_id, Integral) or int(feature.unique_id) < 0:
+        if not hasattr(feature.unique_id, "__index__") or feature.unique_id < 0:
             raise ConfigError(
                 f"the id of an example is {feature.unique_id!r}; an Estimator's batches hold "
                 "integers from 0, number the examples (FeatureExtractor and extract keep ids of "

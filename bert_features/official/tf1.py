@@ -52,9 +52,8 @@ estimator = _Names(
 )
 # Other spellings, `tf.compat.v1.estimator` and `tf.distribute.cluster_resolver`.
 compat = SimpleNamespace(**{**vars(tf.compat), "v1": sys.modules[__name__]})
-distribute = SimpleNamespace(
-    **{**vars(tf.compat.v1.distribute), "cluster_resolver": contrib.cluster_resolver}
-)
+distribute = SimpleNamespace(**vars(tf.compat.v1.distribute))
+distribute.cluster_resolver = contrib.cluster_resolver
 
 
 def disable_v2_behavior() -> None:

@@ -33,14 +33,11 @@ _TEXTS_PER_CALL = 1024  # per call of the graph, which is faster on batches
 
 
 class FullTokenizer:
-    """Splits texts into words, and words into the pieces of a vocabulary.
+    """Splits texts into words, and words into the pieces of a vocabulary; errors as `load_vocab`.
 
     Args:
       vocab_file: the path or the address of a `vocab.txt`.
       do_lower_case: whether to lower-case and strip accents, as uncased checkpoints need.
-
-    Raises:
-      CheckpointError: the vocabulary cannot be read, is empty, or is not UTF-8.
     """
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True) -> None:
@@ -113,8 +110,7 @@ def _code() -> list[dict[str, Any]]:
 class BasicTokenizer:
     """Splits texts into words: at white space, around punctuation, around each CJK ideograph.
 
-    Attributes:
-      do_lower_case: whether to lower-case and strip accents.
+    With `do_lower_case` it also lower-cases and strips accents.
     """
 
     do_lower_case: bool = True
