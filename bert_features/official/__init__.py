@@ -18,9 +18,8 @@ _INSTEAD = {
     "optimization run_classifier run_pretraining run_squad": "to train, use BertFeatures",
     "attention_layer embedding_lookup embedding_postprocessor transformer_model": "use BertEncoder",
     "PoolingStrategy convert_lst_to_features optimize_graph": "use FeatureExtractor or a server",
-    "dropout layer_norm layer_norm_and_dropout": "use TensorFlow's own operations",
+    "create_initializer dropout layer_norm layer_norm_and_dropout": "use TensorFlow's operations",
     "gelu": "use gelu(x, approximate=True) of tensorflow.nn",
-    "create_initializer": "use tf.truncated_normal_initializer(stddev=0.02)",
     "reshape_from_matrix reshape_to_matrix": "use tf.reshape",
 }
 

@@ -200,8 +200,7 @@ class Estimator:
                     raise ConfigError(
                         f"the features are {', '.join(columns)}; expected also {', '.join(missing)}"
                     )
-                odd = [x for x in np.unique(columns["input_mask"]) if x not in (0, 1)]
-                if odd:
+                if odd := [x for x in np.unique(columns["input_mask"]) if x not in (0, 1)]:
                     raise ConfigError(f"input_mask has the value {odd[0]}; allowed: 0 and 1")
                 if "tokens_lost" in columns:  # a batch of TextInputFn
                     real = _real_rows(columns)

@@ -14,6 +14,7 @@ from bert_features.encoder.kinds import Predictions
 from bert_features.encoder.step import DeviceStep, FloatPrecision, Inputs
 from bert_features.errors import ConfigError
 from bert_features.official import modeling
+from bert_features.official.user_inputs import eagerly
 
 
 class ModeKeys:
@@ -98,6 +99,7 @@ def check_mode(mode: str) -> None:
         raise ValueError(f"Only PREDICT modes are supported: {mode}")
 
 
+@eagerly
 def model_fn_builder(
     bert_config: "BertConfig | modeling.BertConfig",
     init_checkpoint: str | None,

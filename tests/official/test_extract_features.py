@@ -1,5 +1,7 @@
 """The functions of extract_features, called as code that imports the module calls them."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,13 @@ from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_weights
 
 
-def test_the_calls_of_a_program_that_imports_it(toy, tmp_path):
+@pytest.mark.parametrize("place", [contextlib.nullcontext, lambda: tf.Graph().as_default()])
+def test_the_calls_of_a_program_that_imports_it(toy, tmp_path, place):
+    with place():
+        calls_of_a_program(toy, tmp_path)
+
+
+def calls_of_a_program(toy, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("is this jack ?\nno ||| it is not .\n", encoding="utf-8")
     examples = extract_features.read_examples(str(texts))
