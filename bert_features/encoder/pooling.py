@@ -12,15 +12,14 @@ from keras import ops
 
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SPAN_BOUNDS, TEXT_NUMBERS
-from bert_features.config.poolings import DOUBLE_WIDTH, DenseModule, Module, pooling_parts
+from bert_features.config.poolings import DOUBLE_WIDTH, DenseModule, pooling_parts
 from bert_features.encoder import kernels
+from bert_features.encoder.finishing import finish, unit_length
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.packed_texts import tokens_of_texts
 from bert_features.encoder.types import Tensor
 
-# Scaling to length 1 divides by at least this.
-_MIN_NORM = 1e-12
 # Smaller than any state of an encoder, whose layer norm bounds it by sqrt(H) * |gamma| + |beta|.
 _LOWEST = -1e9
 _LONGEST_ROW = 1 << 15  # tokens, where a graph takes rows of any length
@@ -69,17 +68,14 @@ def compute_outputs(
 
 def _finish(vectors: Tensor, output: OutputSpec, weights: Mapping[str, Tensor]) -> Tensor:
     """[…, D] through the modules of an output; then cut, scaled to length 1, cast."""
-    last: tuple[Module, ...] = ("normalize",) if output.normalize else ()
-    for module in (*output.modules, output.width, *last):
+    for module in output.modules:
         if isinstance(module, int):
             vectors = vectors[..., :module]
         elif isinstance(module, str):
-            squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
-            # Before the root, whose gradient at 0 is not a number under XLA.
-            vectors = vectors / ops.sqrt(ops.maximum(squares, _MIN_NORM**2))
+            vectors = unit_length(vectors, ops)
         else:
             vectors = _dense(vectors, module, weights)
-    return ops.cast(vectors, output.dtype)
+    return ops.cast(finish(vectors, output, ops), output.dtype)
 
 
 def _dense(vectors: Tensor, module: DenseModule, weights: Mapping[str, Tensor]) -> Tensor:

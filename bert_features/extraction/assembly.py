@@ -25,7 +25,7 @@ from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import CUT, UNIT_COUNTS, Counts, find_non_finite
 from bert_features.extraction.kinds import Placed, assembly_of
 from bert_features.extraction.memory import Memory
-from bert_features.extraction.units import MIN_NORM, columns_of_units, vectors_of_units
+from bert_features.extraction.units import columns_of_units, finish_on_host, vectors_of_units
 from bert_features.formats.records import FeatureBatch, Rows, splits_of
 from bert_features.monitor.stages import StageClock
 from bert_features.readers.input_example import InputExample
@@ -233,11 +233,7 @@ class PoolResults:
         for example in np.flatnonzero(np.diff(bounds) > 1).tolist():
             its = slice(bounds[example], bounds[example + 1])
             vectors[example] = np.average(rows[its], axis=0, weights=counted[its])
-        if output.normalize:
-            norms = np.sqrt(np.matmul(vectors[:, None, :], vectors[:, :, None])[:, :, 0])
-            vectors /= np.maximum(norms, np.float32(MIN_NORM))
-        with np.errstate(over="ignore"):  # what overflows is counted
-            return vectors.astype(output.dtype, copy=False)
+        return finish_on_host(vectors, output)
 
     def _specials(self) -> np.ndarray:
         """int64 [R]: the number of [CLS] and [SEP] in each row."""

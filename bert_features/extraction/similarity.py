@@ -13,6 +13,7 @@ from bert_features.config.kinds import KINDS
 from bert_features.config.other_names import hint_of
 from bert_features.config.poolings import LOOKUP
 from bert_features.config.settings import shown
+from bert_features.encoder.finishing import unit_length
 from bert_features.errors import ConfigError
 from bert_features.extraction.encoding import Padded, Ragged, choose_output
 from bert_features.formats.records import splits_of
@@ -24,7 +25,6 @@ SimilarityFunction = Literal["cosine", "dot"]
 SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
 
 # A vector is divided by at least this, so that a zero vector is similar to nothing.
-_MIN_NORM = 1e-12
 
 # The names that sentence-transformers looks for, in their order.
 _QUERY_NAMES = ("query",)
@@ -154,7 +154,7 @@ def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np
     second = first if b is None else _vectors("b", b)
     _check_widths(first.shape[1], second.shape[1])
     if function == "cosine":
-        first, second = _unit(first), _unit(second)
+        first, second = unit_length(first, np), unit_length(second, np)
     products: np.ndarray = first @ second.T
     return products
 
@@ -206,11 +206,6 @@ def recorded_function(checkpoint: Checkpoint) -> str:
             "which is not available; pass function='cosine' or function='dot'"
         )
     return settings.similarity
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    norms: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(norms, _MIN_NORM))
 
 
 def _vectors(name: str, values: Any) -> np.ndarray:

@@ -12,10 +12,9 @@ from bert_features.batches.unit_tables import UnitTable
 from bert_features.batches.words import without_unwritable
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
+from bert_features.encoder.finishing import finish
 from bert_features.formats.columns import text_array, value_dtype
 from bert_features.readers.input_example import InputExample
-
-MIN_NORM = 1e-12
 
 
 def vectors_of_units(
@@ -29,17 +28,19 @@ def vectors_of_units(
     if unfinished and len(units):
         units, firsts = np.unique(units, return_index=True)
         sizes = table.part_sizes.astype(np.float64)[:, None]
-        joined = _JOINS[output.pooling](parts.astype(np.float64), firsts, sizes)[:, : output.width]
-        if output.normalize:
-            norms = np.linalg.norm(joined, axis=1, keepdims=True)
-            joined /= np.maximum(norms, MIN_NORM)
-        with np.errstate(over="ignore"):  # what overflows is counted
-            parts = joined.astype(value_dtype(output.dtype))
+        joined = _JOINS[output.pooling](parts.astype(np.float64), firsts, sizes)
+        parts = finish_on_host(joined, output)
     if len(units) == len(table.starts):
         return parts
     vectors = np.zeros((len(table.starts), output.width), value_dtype(output.dtype))
     vectors[units] = parts
     return vectors
+
+
+def finish_on_host(vectors: np.ndarray, output: OutputSpec) -> np.ndarray:
+    """[..., D] of the dtype of an output, from vectors that windows gave parts of."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is counted
+        return np.asarray(finish(vectors, output, np).astype(value_dtype(output.dtype), copy=False))
 
 
 def columns_of_units(

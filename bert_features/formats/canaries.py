@@ -151,10 +151,7 @@ def _compare(a: Recipe, b: Recipe, name: str, other: str) -> Comparison:
     without = [recipe.name for recipe, output in sides if not recipe.canaries.get(output)]
     exact = None if without else distance(*(_values(*side) for side in sides))
     if vectors:
-        weights = "checkpoint ", "head "
-        said = "" if exact is None else AGREEMENT if exact.is_close else f" ({exact})"
-        said_of = tuple(d + said * d.startswith(weights) for d in vectors)
-        return Comparison(name, other, "other", said_of)
+        return Comparison(name, other, "other", _with_agreement(vectors, exact))
     if exact is None:
         reason = f"{' and '.join(without)} {'have' if len(without) > 1 else 'has'} no canaries"
         return Comparison(name, other, "same", (reason, *digits))
@@ -162,11 +159,16 @@ def _compare(a: Recipe, b: Recipe, name: str, other: str) -> Comparison:
         reason = f"other numbers by the same recipe ({exact})"
         return Comparison(name, other, "other", (reason, *digits), exact.cosine)
     found = distance(*(_stored(*side) for side in sides))
-    if found.is_close:
-        return Comparison(name, other, "same", digits, found.cosine)
-    if not (exact.is_close or any(d.startswith(("precision ", "dtype ")) for d in digits)):
-        digits = (*digits, str(exact))  # else nothing would explain the difference
-    return Comparison(name, other, "rounded", digits, found.cosine)
+    verdict: Verdict = "same" if found.is_close else "rounded"
+    explains = exact.is_close or any(d.startswith(("precision ", "dtype ")) for d in digits)
+    reasons = digits if verdict == "same" or explains else (*digits, str(exact))
+    return Comparison(name, other, verdict, reasons, found.cosine)
+
+
+def _with_agreement(vectors: tuple[str, ...], exact: Distance | None) -> tuple[str, ...]:
+    """Adds to the difference of weights whether the canaries agree, if both sides have some."""
+    said = "" if exact is None else AGREEMENT if exact.is_close else f" ({exact})"
+    return tuple(d + said * d.startswith(("checkpoint ", "head ")) for d in vectors)
 
 
 def check_numbers(begun: Recipe, now: Recipe) -> None:
