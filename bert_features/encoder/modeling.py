@@ -37,6 +37,7 @@ from bert_features.encoder.parts import (
     load_weights,
     make_dropout,
 )
+from bert_features.encoder.pooling import units_of_rows
 from bert_features.encoder.relative import RelativeBias
 from bert_features.encoder.rotary import Rotation
 from bert_features.encoder.trained import Trainable, TrainedLayer
@@ -272,7 +273,7 @@ class BertEncoder(TrainedLayer):
     def compute_mask(self, inputs: Mapping[str, Tensor], mask: Any = None) -> dict[str, Any]:
         """Which tokens are real, bool [B, S], for Keras' layers behind the outputs of tokens."""
         del mask
-        mask = ops.greater(ops.cast(inputs["input_mask"], "int32"), 0)
+        mask = units_of_rows(inputs, "token")
         masks = EncoderOutputs(mask, [mask] * self.num_blocks).as_dict()
         none = {"pooled_output": None} if self.pooler is not None else {}
         return masks | none | ({"attention": [None] * self._num_shown} if self._num_shown else {})

@@ -134,15 +134,22 @@ class _Units(NamedTuple):
     bounds: tuple[Tensor, Tensor] | None = None
 
 
-def units_of_rows(batch: Mapping[str, Tensor], output: OutputSpec) -> Tensor | None:
-    """Which tokens, words or spans of an output each row has, bool [B, S]; None for sequences."""
-    if output.level == "token":
-        return ops.greater(ops.cast(batch["input_mask"], "int32"), 0)
-    if output.level == "word":  # numbered from 0
+def units_of_rows(batch: Mapping[str, Tensor], level: str) -> Tensor | None:
+    """Keras' mask of a level: the tokens, words or spans of each row, bool [B, S].
+
+    It is None for sequences. A row without any has all, as Keras divides by their number.
+    """
+    if level == "token":
+        real = ops.greater(ops.cast(batch["input_mask"], "int32"), 0)
+    elif level == "word":  # numbered from 0
         indices = ops.cast(batch["word_indices"], "int32")
         last = ops.max(indices, axis=1, keepdims=True, initial=-1)
-        return ops.less_equal(ops.arange(indices.shape[1], dtype="int32"), last)
-    return ops.greater_equal(batch[SPAN_BOUNDS[0]], 0) if output.level == "span" else None
+        real = ops.less_equal(ops.arange(indices.shape[1], dtype="int32"), last)
+    elif level == "span":
+        real = ops.greater_equal(batch[SPAN_BOUNDS[0]], 0)
+    else:
+        return None
+    return ops.logical_or(real, ops.logical_not(ops.any(real, axis=1, keepdims=True)))
 
 
 def tokens_of_words(batch: Mapping[str, Tensor]) -> Tensor:

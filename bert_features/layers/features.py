@@ -307,7 +307,7 @@ class BertFeatures(TrainedLayer):
         Layers of Keras behind an output, such as GlobalAveragePooling1D, count no others.
         """
         del mask
-        return {output.name: units_of_rows(inputs, output) for output in self.output_specs}
+        return {output.name: units_of_rows(inputs, output.level) for output in self.output_specs}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

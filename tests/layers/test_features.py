@@ -402,6 +402,19 @@ def test_keras_layers_behind_count_what_a_row_has(batch):
         np.testing.assert_allclose(found[name], wanted, rtol=0, atol=1e-6, err_msg=name)
 
 
+def test_the_gradient_of_a_mean_of_keras_is_a_number_where_a_row_is_empty(batch):
+    """Keras divides by the number of units that the mask has."""
+    layer = BertFeatures(TOY, [LAST, {**MEAN, "name": "w", "level": "word"}], trainable=True)
+    indices = np.array([[0, 1] + [-1] * 7, [-1] * S, [-1] * S], np.int32)
+    given = {**batch, "input_mask": batch["input_mask"] * [[1], [1], [0]], "word_indices": indices}
+    with tf.GradientTape() as tape:
+        means = [keras.layers.GlobalAveragePooling1D()(each) for each in layer(given).values()]
+        loss = tf.reduce_sum(tf.concat(means, axis=1) ** 3)
+    assert not np.any(means[1][1:])  # of no word
+    for gradient in tape.gradient(loss, [weight.value for weight in layer.trainable_weights]):
+        assert np.isfinite(gradient).all()
+
+
 def test_keras_layers_behind_the_encoder_count_tokens(batch):
     encoded = BertEncoder(TOY, with_pooler=True)(batch, attention_of=(1, 3))
     for states in (encoded["sequence_output"], encoded["encoder_outputs"][1]):
