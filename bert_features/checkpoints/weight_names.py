@@ -162,7 +162,7 @@ def weights(config: BertConfig, *, pooler: bool) -> list[Weight]:
     ]
     table = _TABLES[config.model_type]
     before = table["embeddings"] + (table["projection"] if config.projects_embeddings else [])
-    after = table["final"] if config.norm_first else []
+    after = table["final"] if config.final_norm else []
     after = after + (table["pooler"] if pooler and config.has_pooler else [])
     return [*_without_absent(before, config), *blocks, *_without_absent(after, config)]
 
@@ -175,7 +175,7 @@ def _block(config: BertConfig, *, first: bool) -> list[Weight]:
     elif config.gated:
         dense = f"{_TF}/intermediate"
         rows = [*table["halves"], *(row for row in rows if not row.canonical.startswith(dense))]
-    if config.norm_first and first:  # the embeddings are normalised
+    if first and not config.first_block_norm:
         rows = [row for row in rows if not row.canonical.startswith(f"{_OUT}/LayerNorm")]
     return _without_absent(rows, config)
 

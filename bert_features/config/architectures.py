@@ -253,6 +253,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             "has_pooler": False,
             "biases": "none",
             "norm_first": True,
+            "first_block_norm": False,  # the embeddings are normalised
+            "final_norm": True,
             "gated": True,
             "classifier_bias": False,
             "classifier_activation": "gelu",
@@ -271,7 +273,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 # The keys of `BertConfig` that no file has: what a family has by its code, or derived values.
 OF_NO_FILE = {
     *("has_pooler", "position_offset", "rope_divisor", "biases", "norm_first", "gated"),
-    "always_projects",
+    *("first_block_norm", "final_norm", "always_projects"),
 }
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = OF_NO_FILE | {

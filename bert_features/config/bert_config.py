@@ -119,8 +119,10 @@ class BertConfig(BaseModel):
     # Dense layers and norms that add a bias: all, all but the gated layer, the norms, none. The
     # dense layers of pooler and masked-LM have one unless it is none.
     biases: Literal["all", "ungated", "norms", "none"] = "all"
-    # Layer norms come before attention and feed-forward, except the very first, and one at the end.
+    # Layer norms come before attention and feed-forward, not behind them.
     norm_first: bool = False
+    first_block_norm: bool = True  # the first block has one before or behind attention too
+    final_norm: bool = False  # one more follows the last block
     gated: bool = False  # half of the feed-forward part is multiplied by the other half
     # The masked-LM head: whether its dense layer has a bias in spite of has_biases, the word for
     # its activation (None: the encoder's), whether logits have a bias.

@@ -124,7 +124,7 @@ class Block(Part):
         )
         self.norm_first = config.norm_first
         self.attention_norm = None
-        if number > 0 or not config.norm_first:
+        if number > 0 or config.first_block_norm:
             self.attention_norm = LayerNorm(config, size, name="attention_layer_norm", **part)
         self.halves = ("gate", "up") if config.gated and not config.joins_matrices else ("dense",)
         part["has_bias"] = config.biases == "all"

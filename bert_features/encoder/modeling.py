@@ -183,7 +183,7 @@ class BertEncoder(TrainedLayer):
             [Block.named(config, i, name=f"layer_{i}", **part_of_block, **part) for i in numbers]
         )
         self.final_norm = None
-        if config.norm_first and self.num_blocks == config.num_hidden_layers:
+        if config.final_norm and self.num_blocks == config.num_hidden_layers:
             self.final_norm = LayerNorm(config, size, name="final_layer_norm", **part)
         self.pooler = Dense(size, size, "tanh", name="pooler", **part) if with_pooler else None
 

@@ -231,7 +231,7 @@ class BertFeatures(TrainedLayer):
         config, blocks = self.bert_config, self.encoder.num_blocks
         if not blocks:
             raise ConfigError("this layer has 0 blocks, which is no checkpoint; add layer -1")
-        apart = config.norm_first or config.distinct_blocks not in (1, config.num_hidden_layers)
+        apart = config.final_norm or config.distinct_blocks not in (1, config.num_hidden_layers)
         if apart and blocks < config.num_hidden_layers:
             raise ConfigError(
                 f"this layer has {blocks} of {config.num_hidden_layers} layers, and a "

@@ -51,7 +51,7 @@ class ReferenceEncoder:
             states = [self._dense(states[0], "embeddings_project")]
         for layer in range(config.num_hidden_layers):
             states.append(self._block(states[-1], config.block_of(layer)))
-        if config.norm_first:
+        if config.final_norm:
             states[-1] = self._norm(states[-1], "encoder/LayerNorm")
         return np.stack(states)
 
@@ -59,10 +59,11 @@ class ReferenceEncoder:
         """[S, H] -> [S, H]."""
         scope, first = f"encoder/layer_{number}", self._config.norm_first
         attention_norm, norm = f"{scope}/attention/output/LayerNorm", f"{scope}/output/LayerNorm"
-        normal = self._norm(x, attention_norm) if first and number else x
+        has_norm = number > 0 or self._config.first_block_norm
+        normal = self._norm(x, attention_norm) if first and has_norm else x
         attended = self._attention(normal, number, f"{scope}/attention/self")
         x = x + self._dense(attended, f"{scope}/attention/output/dense")
-        x = x if first else self._norm(x, attention_norm)
+        x = self._norm(x, attention_norm) if has_norm and not first else x
         normal = self._norm(x, norm) if first else x
         halves = (
             ("gate", "up") if f"{scope}/intermediate/up/kernel" in self._weights else ("dense",)
