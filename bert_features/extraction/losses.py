@@ -7,7 +7,7 @@ from bert_features.checkpoints.description import describe_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import KINDS
 from bert_features.errors import as_keyword
-from bert_features.extraction.checks import packs, row_length
+from bert_features.extraction.checks import document_length, packs
 from bert_features.extraction.counts import Counts
 
 logger = logging.getLogger("bert_features")
@@ -100,7 +100,7 @@ def warn_without_summary(
         "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s%s",
         counts.truncated_examples,
         counts.examples,
-        row_length(config, checkpoint),
+        document_length(config, checkpoint),
         counts.tokens_lost,
         " of their shorter texts, which may take half of a window"
         if config.long_text == "window"
@@ -115,6 +115,6 @@ def find_cures(config: ExtractConfig, checkpoint: Checkpoint) -> dict[str, str]:
     can_window = all(KINDS[output.kind].can_window for output in config.outputs)
     no_window = config.long_text == "window" or not can_window
     cures = {} if no_window else {"long_text": "'window'"}
-    if row_length(config, checkpoint) < positions:
+    if document_length(config, checkpoint) < positions:
         cures["max_seq_length"] = str(positions)
     return cures

@@ -267,3 +267,14 @@ def test_a_query_that_is_cut_is_said_with_its_own_length(tmp_path, caplog):
         f"1 of 2 queries did not fit the 12 tokens that the files of {folder} allow a query, and "
         "lost 21 tokens; ask in fewer words" in caplog.text
     )
+
+
+def test_a_document_that_is_cut_is_said_with_its_own_length(tmp_path, caplog):
+    """Queries may be longer than documents, and so may rows."""
+    path = write("stanford", tmp_path / "in") / "artifact.metadata"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"query_maxlen": 24}))
+    FeatureExtractor.from_checkpoint(path.parent, **KIND).encode_document(["a " * 30, "a"])
+    assert (
+        "1 of 2 texts did not fit max_seq_length 15 and lost 18 tokens; to keep more, pass "
+        "long_text='window' or max_seq_length=24" in caplog.text
+    )
