@@ -68,8 +68,10 @@ def make_recipe(
 def cache_key(preparation: "Preparation") -> str:
     """SHA-256 of all that the features of a text depend on, beside the text."""
     tokens = "\n".join(preparation.tokenizer.tokens)
-    shapes = asdict(preparation.shapes).items()
-    return make_recipe(preparation, preparation.outputs, {}).digest(
+    shapes, outputs = asdict(preparation.shapes).items(), preparation.outputs
+    return make_recipe(preparation, outputs, {}).digest(
+        order=[output.name for output in outputs],  # of the arrays of an entry
+        long_text=preparation.config.long_text,  # `error` must see each text
         tokens=hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
         shapes={name: value for name, value in shapes if name not in _NO_SHAPES},
         spans=preparation.config.spans,

@@ -14,7 +14,7 @@ import pytest
 from bert_features import extract, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import OutputSpec
-from bert_features.errors import OutputError
+from bert_features.errors import InputError, OutputError
 from bert_features.extraction import feature_store, preparation, reuse
 from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import FeatureStore, StorePlace
@@ -172,6 +172,23 @@ def test_the_cache_of_other_settings_is_not_used(run, tmp_path, other):
     run(cache=str(tmp_path / "cache"))
     counts, *_ = run(cache=str(tmp_path / "cache"), **other)
     assert counts.examples_from_cache == 0
+
+
+def test_outputs_in_another_order_have_a_cache_of_their_own(run, tmp_path):
+    means = {"level": "sequence", "pooling": "mean"}
+    outputs = [{"name": "a", **means}, {"name": "b", "layers": 0, **means}]
+    for given in (outputs, outputs[::-1]):
+        run(cache=str(tmp_path / "cache"), outputs=given)
+        found = [record.features["a"] for record in read_features(tmp_path / "out.parquet")]
+        run(outputs=given)
+        expected = [record.features["a"] for record in read_features(tmp_path / "out.parquet")]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_long_text_in_the_cache_is_an_error_where_it_would_be_one(run, tmp_path):
+    run(cache=str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="long_text"):
+        run(cache=str(tmp_path / "cache"), long_text="error")
 
 
 def test_settings_of_the_files_do_not_matter_to_the_cache(run, tmp_path):
