@@ -230,8 +230,10 @@ def idle_beside(values: Mapping[str, Any]) -> set[str]:
     outputs = values.get("outputs") or ()
     if not outputs:
         return {*unused(values)}
-    own = ({*unused(dict(o))} for o in parse_outputs(outputs))
-    return {*OUTPUT_SETTINGS} - {*_OF_EACH} | set.intersection(*own)
+    named = parse_outputs(outputs)
+    used = {name for name in _OF_EACH if any(lacks(output, name) for output in named)}
+    own = ({*unused(dict(output))} for output in named)
+    return {*OUTPUT_SETTINGS} - used | set.intersection(*own)
 
 
 # Outputs as a caller passes them: each an `OutputConfig` or its settings.

@@ -230,6 +230,8 @@ def test_the_packages_own_settings_give_way_to_those_of_the_user(preset, tmp_pat
     score = {"kind": "score", "level": "word"}
     assert ExtractConfig.load(preset, **score).outputs[0].kind == "score"
     ExtractConfig.load(preset, kind="layers", level="sequence", pooling="pooler")
+    own = [{"name": "a", "layers": (0,), "dtype": "float16"}]
+    assert ExtractConfig.load(preset, outputs=own).outputs == (OutputConfig(**own[0]),)
     with pytest.raises(ConfigError, match="layers has no meaning for kind 'score'"):
         ExtractConfig.load(preset, **score, layers=[0])
     (tmp_path / "own.toml").write_text("layers = [0]\n")
