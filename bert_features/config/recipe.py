@@ -144,9 +144,8 @@ class Recipe:
 
     def vectors(self, output: str) -> dict[str, Any]:
         """What decides where the vectors of an output lie."""
-        model = self.checkpoint["bert_config"]
         return {
-            **{name: value for name, value in model.items() if name not in _OF_TRAINING},
+            **self._architecture(),
             **self._by_value("vectors"),
             **self.texts,
             "checkpoint": self.checkpoint["sha256"],
@@ -193,6 +192,10 @@ class Recipe:
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
+    def _architecture(self) -> dict[str, Any]:
+        model = self.checkpoint["bert_config"]
+        return {name: value for name, value in model.items() if name not in _OF_TRAINING}
+
     def _by_value(self, decides: Decides) -> dict[str, Any]:
         own = {*ExtractConfig.names(decides=decides)} - _RESOLVED
         fields = ExtractConfig.model_fields.items()
@@ -204,10 +207,10 @@ class Recipe:
         settings = self.to_config().model_dump(mode="json", exclude=left_out)
         if [output["name"] for output in settings["outputs"]] == [None]:
             settings |= settings.pop("outputs")[0]  # as its user wrote them
-        kept = ("name", "sha256", "heads")
+        checkpoint = {name: v for name, v in self.checkpoint.items() if name != "family"}
         return {
             "settings": settings,
-            "checkpoint": {n: v for n, v in self.checkpoint.items() if n in kept},
+            "checkpoint": checkpoint | {"bert_config": self._architecture()},
             "vocabulary": self.vocabulary,
             "versions": self.versions,
         }

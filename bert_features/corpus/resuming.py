@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.recipe import Recipe
+from bert_features.config.recipe import Recipe, find_differences
+from bert_features.corpus.executor import Ready
 from bert_features.corpus.inputs import changed_input, check_still, look_up_all, name_some, place_of
 from bert_features.corpus.plan import cut_input, restore_settings
 from bert_features.errors import OutputError
@@ -37,23 +38,30 @@ def check_same_run(begun: Manifest, wanted: Recipe) -> None:
         )
 
 
-def check_same_device(begun: Manifest, device: str, processor: str) -> None:
-    """Refuses to resume a run on another device; warns of another kind of processor."""
-    if begun.device != device:
+def check_ready(begun: Manifest, ready: Ready) -> None:
+    """Refuses to resume a run that would make other vectors here, or on another device.
+
+    So it is where files beside the weights changed, such as those with prompts. Another kind of
+    processor is a warning.
+    """
+    before, now = begun.recipe, ready.recipe
+    differences = find_differences({"device": begun.device}, {"device": ready.device})
+    for name in before.outputs.keys() & now.outputs.keys():
+        differences += find_differences(before.vectors(name), now.vectors(name))
+    if differences:
         raise OutputError.naming(
-            "{folder} was begun by a run with device {before!r}, now {device_!r}; pass the same to "
-            "resume it, or extract into another folder or with {overwrite:True}",
+            "{folder} was begun by a run with {differences}; pass the same to resume it, or "
+            "extract into another folder or with {overwrite:True}",
             folder=begun.folder,
-            before=begun.device,
-            device_=device,
+            differences="; ".join(sorted({*differences})),
         )
-    if begun.processor != processor:
+    if begun.processor != ready.processor:
         logger.warning(
             "%s was begun on another processor (%s; this is %s): the last digits of features may "
             "differ from shard to shard",
             begun.folder,
             begun.processor,
-            processor,
+            ready.processor,
         )
 
 

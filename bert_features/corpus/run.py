@@ -181,7 +181,7 @@ class FolderRun:
                 elif has_manifest(self._folder):
                     begun = Manifest.read(self._folder)
                     resuming.check_same_plan(begun, manifest)
-                    resuming.check_same_device(begun, ready.device, ready.processor)
+                    resuming.check_ready(begun, ready)
                 replace(
                     manifest,
                     recipe=ready.recipe,
@@ -189,7 +189,7 @@ class FolderRun:
                     processor=ready.processor,
                 ).write()
             else:
-                resuming.check_same_device(manifest, ready.device, ready.processor)
+                resuming.check_ready(manifest, ready)
                 if self._accept_new_numbers:
                     state.manifest = resuming.record_new_numbers(
                         manifest, ready.recipe, len(state.done)

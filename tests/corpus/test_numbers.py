@@ -90,6 +90,20 @@ def test_new_numbers_can_be_accepted_and_are_recorded(config, texts, tmp_path, w
     assert (again.recipe, again.earlier) == (resumed.recipe, resumed.earlier)
 
 
+def test_files_beside_the_weights_are_as_they_were(config, texts, tmp_path):
+    out = tmp_path / "out"
+    extract_until(8, config(), texts, f"{out}/")
+    began = Manifest.read(out).recipe
+    other = {"bert_config": began.checkpoint["bert_config"] | {"layer_norm_eps": 0.5}}
+    for facts, difference in (
+        ({"checkpoint": began.checkpoint | other}, r"layer_norm_eps 0\.5, now 1e-12"),
+        ({"texts": began.texts | {"prompt": "query: "}}, "prompt 'query: ', now None"),
+    ):
+        change_recipe(out, **{"checkpoint": began.checkpoint, **facts})
+        with pytest.raises(OutputError, match=f"was begun by a run with .*{difference}; pass the"):
+            extract(config(), texts, f"{out}/")
+
+
 def test_each_process_keeps_its_own_numbers_once_new_ones_are_accepted(config, texts, tmp_path):
     """As on Ray with machines of two kinds: the first would refuse the others."""
     out = tmp_path / "out"
