@@ -207,18 +207,18 @@ def gather_outputs(
         )
     shared = {name: getattr(OutputConfig.of({name: value}), name) for name, value in given.items()}
     for name in shared:
-        if not any(lacks(output, name) for output in named):
+        if not any(_lacks(output, name) for output in named):
             raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
     return tuple(
         OutputConfig.of(
             {n: getattr(output, n) for n in output.model_fields_set}
-            | {n: value for n, value in shared.items() if lacks(output, n)}
+            | {n: value for n, value in shared.items() if _lacks(output, n)}
         )
         for output in named
     )
 
 
-def lacks(output: OutputConfig, name: str) -> bool:
+def _lacks(output: OutputConfig, name: str) -> bool:
     """Whether an output takes a setting of the run: it has a use for it, and none of its own."""
     is_set = name in output.model_fields_set and getattr(output, name) is not None
     follows = name == "layers" and output.pooling == AUTO_POOLING
@@ -231,7 +231,7 @@ def idle_beside(values: Mapping[str, Any]) -> set[str]:
     if not outputs:
         return {*unused(values)}
     named = parse_outputs(outputs)
-    used = {name for name in _OF_EACH if any(lacks(output, name) for output in named)}
+    used = {name for name in _OF_EACH if any(_lacks(output, name) for output in named)}
     own = ({*unused(dict(output))} for output in named)
     return {*OUTPUT_SETTINGS} - used | set.intersection(*own)
 

@@ -34,8 +34,6 @@ from bert_features.config.outputs import (
     Outputs,
     check_floats,
     gather_outputs,
-    lacks,
-    parse_outputs,
     uses_auto_pooling,
 )
 from bert_features.config.poolings import AutoPooling
@@ -312,11 +310,7 @@ class BertFeatures(TrainedLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that `get_config` describes."""
-        config = config | {"config": BertConfig(**config["config"])}
-        # Version 0.2.0 stored `layers` also where each output has its own.
-        if not any(lacks(output, "layers") for output in parse_outputs(config["outputs"])):
-            config.pop("layers", None)
-        layer: Self = super().from_config(config)
+        layer: Self = super().from_config(config | {"config": BertConfig(**config["config"])})
         return layer
 
     def get_config(self) -> dict[str, Any]:
