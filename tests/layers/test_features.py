@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_features import BertEncoder, BertFeatures
 from bert_features.errors import CheckpointError, ConfigError
 from tests.layers import training
+from tests.other_values import ALONE, OTHERS
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
@@ -297,6 +298,21 @@ def test_the_config_is_complete(toy, batch):
     copy.set_weights(layer.get_weights())
     for name, value in layer(batch).items():
         np.testing.assert_array_equal(copy(batch)[name], value)
+
+
+OF_LAYERS = "layers combine weights level pooling special_tokens normalize dim dtype"
+
+
+@pytest.mark.parametrize("name", OF_LAYERS.split())
+def test_each_setting_of_an_output_comes_back_with_a_saved_layer(name):
+    specs = []
+    for values in (ALONE[name], OTHERS[name]):
+        layers = {} if name == "layers" and values else {"layers": (-1, -2)}
+        layer = BertFeatures(TOY, [{"name": "x", **layers, **values}], special_ids=(2, 3))
+        config = json.loads(json.dumps(layer.get_config()))
+        assert BertFeatures.from_config(config).output_specs == layer.output_specs
+        specs.append(layer.output_specs)
+    assert specs[0] != specs[1]
 
 
 def test_the_settings_of_a_single_output_may_be_arguments(toy, batch, states):
