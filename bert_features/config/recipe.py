@@ -259,7 +259,7 @@ def _are_tables(values: Any) -> bool:
 
 
 def find_differences(before: Any, now: Any, name: str = "", *, between: str = ", now") -> list[str]:
-    """Each value of two descriptions that differs, as `dtype 'float16', now 'float32'`."""
+    """Each value of two tables that differs, as `dtype 'float16', now 'float32'`."""
     pairs: list[tuple[str, Any, Any]] = []
     if isinstance(before, dict) and isinstance(now, dict):
         prefix = "" if name in ("", "settings") else f"{name}."

@@ -142,7 +142,7 @@ def _ranges_of_file(output: OutputSpec, preparation: "Preparation") -> Ranges:
     feature = named[0]
     fits = (feature.level, feature.width) == (output.level, output.width)
     if len(named) == 1 and fits and feature.dtype != "binary":
-        _check_description(output, file, feature, preparation)
+        _check_recipe(output, file, feature, preparation)
         blocks = (values for values, _ in file.blocks(feature.name))
         ranges = feature.ranges or find_ranges(blocks, output.width)
         if ranges[0] != ranges[1]:
@@ -153,7 +153,7 @@ def _ranges_of_file(output: OutputSpec, preparation: "Preparation") -> Ranges:
     )
 
 
-def _check_description(
+def _check_recipe(
     output: OutputSpec, file: FeatureFile, feature: Feature, preparation: "Preparation"
 ) -> None:
     """Refuses a file whose vectors were made in another way; raises ConfigError."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 SimilarityFunction = Literal["cosine", "dot"]
 SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
 
-# A vector is divided by at least this, so that a zero vector is similar to nothing.
-
 # The names that sentence-transformers looks for, in their order.
 _QUERY_NAMES = ("query",)
 _DOCUMENT_NAMES = ("document", "passage", "corpus")
