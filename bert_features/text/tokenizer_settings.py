@@ -38,6 +38,7 @@ _ALL: dict[str, tuple[Any, ...]] = {
     "split_special_tokens": (None, False),
 }
 _WORDPIECE = _ALL | {
+    "do_lower_case": _SWITCH,
     **dict.fromkeys(("do_basic_tokenize", "strip_accents", "tokenize_chinese_chars"), _SWITCH),
     "word_tokenizer_type": (None, "basic"),
     "subword_tokenizer_type": (None, "wordpiece"),
@@ -45,6 +46,7 @@ _WORDPIECE = _ALL | {
     "vocab": (None,),
 }
 _SENTENCEPIECE = _ALL | {
+    "do_lower_case": _SWITCH,
     "keep_accents": _SWITCH,
     "add_prefix_space": (None, True),
     "sp_model_kwargs": (None, {}),
@@ -144,7 +146,7 @@ def check(config: Mapping[str, Any], kind: str, path: Path, roles: Mapping[str, 
     for key, values in allowed.items():
         value = config.get(key)
         value = _content(value) if key.endswith("_token") else value
-        if value not in values:
+        if json.dumps(value) not in map(json.dumps, values):  # 0 is not false
             shown = ", ".join(dict.fromkeys(json.dumps(one) for one in values))
             raise CheckpointError(
                 f"{path}: {key} is {json.dumps(value)[:60]} in the files beside it, which is not "

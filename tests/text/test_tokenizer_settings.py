@@ -168,6 +168,11 @@ def test_special_tokens_in_a_text_are_text(tmp_path):
         ({"tokenizer_class": "PhobertTokenizer"}, 'tokenizer_class is "PhobertTokenizer"'),
         ({"cls_token": "<s>"}, r'cls_token is "<s>" .* allowed: null, "\[CLS\]"'),
         ({"strip_accents": "no"}, 'strip_accents is "no" .* allowed: null, true, false'),
+        ({"do_lower_case": "false"}, 'do_lower_case is "false" .* allowed: null, true, false'),
+        (
+            {"tokenize_chinese_chars": 0},
+            "tokenize_chinese_chars is 0 .* allowed: null, true, false",
+        ),
         ({"added_tokens_decoder": {"9999": {"content": "[Q]"}}}, r"'\[Q\]' has id 9999, but the"),
         ({"added_tokens_decoder": {"x": {}}}, "an added token beside .*vocab.txt has no text"),
         ({"added_tokens_decoder": {"45": 3}}, "an added token beside .*vocab.txt has no text"),
