@@ -10,7 +10,7 @@ Shape legend: `B` batch, `S` sequence, `E` width of the embeddings, `H` hidden_s
 import functools
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -127,6 +127,8 @@ class BertEncoder(TrainedLayer):
     """
 
     unseen = False  # see `Texts`; in ModernBERT, whose layers have no biases
+    # (layer, output) -> what the rest computes with; -1 are the embeddings. A program may name it.
+    passed_on: Callable[[int, Tensor], Tensor] = staticmethod(lambda _, output: output)
 
     def __init__(
         self,
@@ -238,6 +240,7 @@ class BertEncoder(TrainedLayer):
         if self.projection is not None:
             narrow = ops.reshape(embedded, (-1, self.config.embedding_width))
             embedded = ops.reshape(self.projection(narrow), (*shape, size))
+        embedded = self.passed_on(-1, embedded)
         # A TPU keeps [B, S, H]: after products of [N, H] its compiler would move attention's input.
         if chosen_forms().on_tpu:
             x = lanes.joined_rows(embedded)
@@ -258,7 +261,7 @@ class BertEncoder(TrainedLayer):
             )
             if layer == self.num_blocks - 1 and self.final_norm is not None:
                 x = self.final_norm(x)
-            outputs.append(ops.reshape(x, (*shape, size)))
+            outputs.append(self.passed_on(layer, ops.reshape(x, (*shape, size))))
         result = EncoderOutputs(embedded, outputs, attention=[attention[n] for n in attention_of])
         if self.pooler is not None:
             if text_numbers is None:

@@ -166,18 +166,24 @@ class BertModel:
         # Below 0 Keras counts from the end; TensorFlow refuses what lies beyond it, on a CPU.
         inputs["input_word_ids"] = tf.where(input_ids < 0, checked.vocab_size, input_ids)
         inputs["mask_bias"] = (1.0 - inputs.pop("input_mask")) * MASK_BIAS
+        norm = "LayerNorm/batchnorm/add_1"
+
+        def named(layer: int, output: Tensor) -> Tensor:  # programs feed it, or differentiate by it
+            name = f"embeddings/{norm}" if layer < 0 else f"encoder/Reshape_{layer + 2}"
+            with tf.compat.v1.name_scope(variables.original_name_scope):
+                return tf.identity(output, name)
+
+        encoder.passed_on = named
         outputs, _ = encoder.stateless_call(weights, [], inputs)
         self.embedding_table = weights[0]
         rows = [-1, checked.hidden_size]
         # The names by which programs find tensors, and freeze and cut graphs.
         with tf.compat.v1.name_scope(variables.original_name_scope):
-            norm = "LayerNorm/batchnorm/add_1"
-            self.embedding_output = tf.identity(outputs["embedding_output"], f"embeddings/{norm}")
+            self.embedding_output = outputs["embedding_output"]
             tf.reshape(self.embedding_output, rows, "encoder/Reshape_1")
-            self.all_encoder_layers = []
-            for number, layer in enumerate(outputs["encoder_outputs"]):
+            self.all_encoder_layers = outputs["encoder_outputs"]
+            for number, layer in enumerate(self.all_encoder_layers):
                 tf.reshape(layer, rows, f"encoder/layer_{number}/output/{norm}")
-                self.all_encoder_layers.append(tf.identity(layer, f"encoder/Reshape_{number + 2}"))
             self.sequence_output = self.all_encoder_layers[-1]
             tf.identity(self.sequence_output[:, 0], "pooler/Squeeze")
             self.pooled_output = tf.identity(outputs["pooled_output"], "pooler/dense/Tanh")

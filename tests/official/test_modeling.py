@@ -308,6 +308,30 @@ def test_tensors_have_the_official_names(toy, scope):
     np.testing.assert_allclose(got["pooler/dense/Tanh"], wanted, rtol=0, atol=2e-5)
 
 
+def test_what_is_fed_is_computed_with(toy):
+    """Attributions and attacks feed the embeddings, or ask for gradients by an output."""
+    ids, other = (random_batch(TOY, [6, 6], 6, seed=s)["input_word_ids"] for s in (1, 2))
+    encoder, ones, zeros = NumpyEncoder(TOY, WEIGHTS), np.ones((2, 6), int), np.zeros((2, 6), int)
+    states = encoder(other, ones, zeros)
+    pooled = encoder.pooled(states[-1])
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = modeling.BertModel(TOY, False, tf.constant(ids))
+        embedded, last = model.get_embedding_output(), model.get_sequence_output()
+        by_embeddings, by_last = tf.gradients(model.get_pooled_output(), [embedded, last])
+        tf.train.init_from_checkpoint(f"{toy}/bert_model.ckpt", {"bert/": "bert/"})
+        session.run(tf.global_variables_initializer())
+        wanted = [model.get_pooled_output(), last, by_last[:, 0]]
+        got = session.run(wanted, {embedded: states[0]})
+        got.append(session.run(model.get_pooled_output(), {last: states[-1]}))
+        gradient, step = session.run(by_embeddings, {embedded: states[0]}), 1e-2
+        moved = [states[0] + sign * step * gradient for sign in (1, -1)]
+        up, down = (session.run(model.get_pooled_output(), {embedded: x}).sum() for x in moved)
+    slope = (1 - pooled**2) @ WEIGHTS["pooler/dense/kernel"].T
+    for value, expected in zip(got, [pooled, states[-1], slope, pooled], strict=True):
+        np.testing.assert_allclose(value, expected, rtol=0, atol=2e-5)
+    assert (up - down) / (2 * step) == pytest.approx((gradient**2).sum(), rel=1e-2)
+
+
 @pytest.fixture
 def graph():
     with tf.Graph().as_default():
