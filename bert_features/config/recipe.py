@@ -145,7 +145,7 @@ class Recipe:
     def vectors(self, output: str) -> dict[str, Any]:
         """What decides where the vectors of an output lie."""
         return {
-            **self._architecture(),
+            **self._model()["bert_config"],
             **self._by_value("vectors"),
             **self.texts,
             "checkpoint": self.checkpoint["sha256"],
@@ -178,7 +178,7 @@ class Recipe:
 
     def digest(self, **more: Any) -> str:
         """SHA-256 of what decides vectors and digits, and of more such values."""
-        checkpoint = {name: v for name, v in self.checkpoint.items() if name != "name"}
+        checkpoint = {name: v for name, v in self._model().items() if name != "name"}
         outputs = {name: _as_floats(values) for name, values in self.outputs.items()}
         facts = {
             "settings": self._by_value("vectors") | self._by_value("digits"),
@@ -192,9 +192,11 @@ class Recipe:
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    def _architecture(self) -> dict[str, Any]:
+    def _model(self) -> dict[str, Any]:
+        """The checkpoint without what decides nothing."""
         model = self.checkpoint["bert_config"]
-        return {name: value for name, value in model.items() if name not in _OF_TRAINING}
+        model = {name: value for name, value in model.items() if name not in _OF_TRAINING}
+        return {n: v for n, v in self.checkpoint.items() if n != "family"} | {"bert_config": model}
 
     def _by_value(self, decides: Decides) -> dict[str, Any]:
         own = {*ExtractConfig.names(decides=decides)} - _RESOLVED
@@ -207,10 +209,9 @@ class Recipe:
         settings = self.to_config().model_dump(mode="json", exclude=left_out)
         if [output["name"] for output in settings["outputs"]] == [None]:
             settings |= settings.pop("outputs")[0]  # as its user wrote them
-        checkpoint = {name: v for name, v in self.checkpoint.items() if name != "family"}
         return {
             "settings": settings,
-            "checkpoint": checkpoint | {"bert_config": self._architecture()},
+            "checkpoint": self._model(),
             "vocabulary": self.vocabulary,
             "versions": self.versions,
         }

@@ -84,6 +84,9 @@ def test_the_key_of_a_cache_changes_only_with_what_decides_something():
     assert plain.digest() == recipe_of({"level": "token", "dtype": "float32"}).digest()
     assert plain.digest() == recipe_of({"buffer_mb": 9, "id_field": "x"}).digest()
     assert plain.digest() == FROZEN
+    model = plain.checkpoint["bert_config"] | {"hidden_dropout_prob": 0.5}
+    copied = plain.checkpoint | {"name": "copy", "family": "google", "bert_config": model}
+    assert replace(plain, checkpoint=copied).digest() == plain.digest()
     assert plain.digest(machine="x") != plain.digest()
     assert replace(plain, versions={"numpy": "2.1"}).digest() != plain.digest()
 
