@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,10 +166,9 @@ class Stored(Origin):
     def __init__(
         self, file: FeatureFile, layers: Sequence[Layer] | None, poolings: Sequence[str] | None
     ) -> None:
-        recipe: dict[str, Any] = file.metadata.get(RECIPE, {})
-        checkpoint: dict[str, Any] = recipe.get("checkpoint", {})
-        count = checkpoint.get("bert_config", {}).get("num_hidden_layers", 0)
-        self.name, self.title = str(file.path), title_of(checkpoint.get("name", "a model"), count)
+        recipe = file.recipe
+        count = recipe.checkpoint["bert_config"]["num_hidden_layers"]
+        self.name, self.title = str(file.path), title_of(recipe.checkpoint["name"], count)
         self._file = file
         levels: tuple[Level, ...] = ("word", "span")
         with_labels = [level for level in levels if self._has_labels(level)]
@@ -186,9 +185,8 @@ class Stored(Origin):
         found = {pair: self._only(stored, *pair) for pair in pairs or [(count, "mean")]}
         self._features = {(_layer(s), pooling): f.name for (s, pooling), f in found.items()}
         self.pairs, self.width = list(self._features), next(iter(found.values())).width
-        settings = recipe.get("settings", {})
-        self.field = settings.get("label_field" if self.level == "word" else "span_field")
-        self.facts = {RECIPE: {name: v for name, v in recipe.items() if name != "canaries"}}
+        self.field = recipe.settings.get("label_field" if self.level == "word" else "span_field")
+        self.facts = {RECIPE: replace(recipe, canaries={}).to_json()}
 
     def _stored(self, count: int) -> _ByLayer:
         """The features of its level, of one of `count` layers each."""
