@@ -41,11 +41,10 @@ def is_adapter(name: str) -> bool:
 
 
 def check_regular(path: Path) -> None:
-    """Refuses a pipe, which may never end, a device or a folder in place of a checkpoint's file.
+    """Refuses a pipe, which may never end, a device or a folder instead of a checkpoint's file.
 
-    So is a link that leads nowhere: its settings would be read as absent.
-
-    The files are those of a folder and of its modules, or a file and those beside it.
+    A link that leads nowhere is refused too: its settings would be read as absent. The files
+    are those of a folder and of its modules, or a file and those beside it.
     """
     with contextlib.suppress(OSError, ValueError):  # whoever reads it says so
         is_folder = path.is_dir()

@@ -84,7 +84,7 @@ def extract(
         by default at least one, and more while the cluster has room.
       ray_resources: what each actor needs, by Ray's names, as `TPU=4` or `{"TPU": 4}`; by default
         all TPU chips of a host, one GPU, or up to 8 CPU cores.
-      accept_new_numbers: go on with a folder's run though this machine has other versions, or other
+      accept_new_numbers: resume a folder's run though this machine has other versions, or other
         numbers come out; the manifest records it.
       progress: called after every step of the device with the totals so far and the number of
         examples in the input, None if that is unknown.
@@ -123,8 +123,8 @@ def extract(
         ).finish()
     if accept_new_numbers:
         raise ConfigError.naming(
-            "{accept_new_numbers} is for a folder, whose run goes on; {output} is a single file: "
-            "leave it out",
+            "{accept_new_numbers} is for a folder, whose run is resumed; {output} is a single "
+            "file: leave it out",
             output=target,
         )
     if processes > 1:

@@ -196,7 +196,7 @@ class BertEncoder(TrainedLayer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Checks the inputs, then calls the layer, see `call`."""
-        # Rotary positions go on; packed rows have positions of their own.
+        # Rotary positions have no end; packed rows have positions of their own.
         ends = self.config.global_rope_theta is None and TEXT_NUMBERS not in inputs
         names = ("input_word_ids", "input_mask", "input_type_ids")
         inputs = checked_inputs(inputs, names, self.config, has_end=ends)

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from bert_features import __version__
 from bert_features.config.features import ITEM_SIZES, SMALL_DTYPES
+from bert_features.encoder.finishing import unit_length
 from bert_features.errors import BertFeaturesError
 from bert_features.serving import messages
 from bert_features.serving.answers import ARROW, FORMS, JSON, NPY, choose_form, dump
@@ -168,8 +169,7 @@ def _to_embeddings(request: messages.EmbeddingsRequest, answer: Answer) -> bytes
     if request.dimensions is not None:
         vectors = np.ascontiguousarray(vectors[:, : request.dimensions])
         if feature.normalize:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.where(lengths == 0, 1, lengths)
+            vectors = unit_length(vectors, np)
     as_text, tokens, lost = request.encoding_format == "base64", answer.tokens, answer.tokens_lost
     return dump(
         {
