@@ -97,8 +97,9 @@ class Recipe:
         """The reverse of `to_json`; raises OutputError if the values are no recipe."""
         try:
             found = replace(TypeAdapter(cls).validate_python(values), name=name)
+            found.digest()
             for output in found.outputs:
-                _ = found.vectors(output), found.digits(output), found.width(output)
+                _ = found.vectors(output), found.width(output)
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # pydantic's too
             raise OutputError(
                 f"{name} does not record how its features were made, so nothing can be compared "

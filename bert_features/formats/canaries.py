@@ -126,7 +126,7 @@ def compare_recipes(a: Recipe, b: Recipe, feature: str | None = None) -> list[Co
         if not a.differences(b, mine, theirs).vectors
     ]
     if feature is not None:
-        first, _, second = feature.partition("=")
+        first, _, second = (feature, "", "") if feature in a.outputs else feature.partition("=")
         second = second or first
         pairs = [(first, second)] if first in a.outputs and second in b.outputs else []
     if not pairs:

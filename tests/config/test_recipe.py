@@ -101,6 +101,7 @@ FROZEN = "d892d7b98b68f5cbc81c17c4223f2e87c67eb41d31749397f88ced9a86eff971"
         {"checkpoint": {}},
         {"outputs": {"x": 3}},
         {"outputs": {"x": {}}},
+        {"outputs": {"x": {"width": 2}}},
         {"versions": {"numpy": 2}},
         {"colour": "blue"},
         {"canaries": {"x": 3}},

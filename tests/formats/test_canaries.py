@@ -488,6 +488,8 @@ def test_outputs_are_compared_by_their_names_or_else_those_with_the_same_recipe(
         compare_recipes(a, a, "absent")
     (named,) = compare_recipes(a, two, "first=x")
     assert (named.feature, named.other, named.verdict) == ("first", "x", "other")
+    odd = recipe("odd", replace(SOME, name="a=b"))
+    assert [c.feature for c in compare_recipes(odd, odd, "a=b")] == ["a=b"]
     caplog.set_level("INFO", "bert_features")
     three = recipe("three", last, replace(first, name="x"))
     assert len(compare_recipes(a, three)) == 1
