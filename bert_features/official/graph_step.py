@@ -171,6 +171,12 @@ def _checked_predictions(spec: Any, features: Mapping[str, Tensor]) -> dict[str,
             f"the model_fn returned {spec!r:.200}; allowed: an EstimatorSpec or a TPUEstimatorSpec "
             "whose predictions are a dict of tensors"
         )
+    for name, value in predictions.items():
+        if isinstance(value, list | tuple):  # as a tensor it would have the list's length as rows
+            raise ConfigError(
+                f"prediction {name!r} of the model_fn is a list; allowed: a tensor [batch, …], as "
+                "of tf.stack(…, axis=1)"
+            )
     tensors = {name: tf.convert_to_tensor(value) for name, value in predictions.items()}
     for name, tensor in tensors.items():
         if tensor.shape.rank == 0:
@@ -195,12 +201,17 @@ def _call_scaffold(spec: Any) -> None:
 
 
 def _check_reads(needed: Mapping[str, tf.Operation]) -> None:
-    """Refuses variables that the predictions read as such: only stand-ins get values."""
+    """Refuses variables read as such, for only stand-ins get values, and tables."""
     read = sorted(op.name for op in needed.values() if op.type in ("VarHandleOp", "VariableV2"))
     if read:
         raise ConfigError(
             f"the predictions read the variables {some(read)}; compute with what "
             "tf.get_variable(name, shape) returns, not with tf.Variable or tf.trainable_variables()"
+        )
+    if tables := sorted(op.name for op in needed.values() if "HashTable" in op.type):
+        raise ConfigError(
+            f"the predictions look up in the tables {some(tables)}, which nothing fills here; for "
+            "names of classes, use tf.gather(names, numbers), or look up in the results"
         )
 
 

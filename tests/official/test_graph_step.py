@@ -500,6 +500,11 @@ def listed():
     return tf.trainable_variables()[0]
 
 
+def table():
+    names = tf.lookup.KeyValueTensorInitializer([0, 1], ["person", "place"], tf.int32)
+    return tf.lookup.StaticHashTable(names, "none", name="names")
+
+
 def saver():
     return tf.train.Saver({"other": tf.trainable_variables()[0]})
 
@@ -526,6 +531,14 @@ def saver():
         (
             scaled_by(lambda: tf.Variable(2.0, name="scale")),
             "the predictions read the variables scale; compute with what tf.get_var",
+        ),
+        (
+            predicting(lambda ids: {"layers": [ids] * 5}),
+            r"prediction 'layers' of the model_fn is a list; allowed: a tensor \[batch",
+        ),
+        (
+            predicting(lambda ids: {"names": table().lookup(ids)}),
+            "look up in the tables names, which nothing fills here; .* use tf.gather",
         ),
         (scaled_by(listed), "the predictions read the variables scale; compute with what tf.get_v"),
         (
