@@ -73,20 +73,22 @@ Message: TypeAlias = Ready | Progress | Finished | Log
 
 
 class Executor(AbstractContextManager["Executor"]):
-    """Workers that hold the model; a context manager, at whose end they are gone.
-
-    Attributes:
-      ready: what the first has reported; all share its facts.
-    """
+    """Workers that hold the model; a context manager, at whose end they are gone."""
 
     def __init__(self) -> None:
-        self.ready: Ready
+        self._ready: Ready | None = None
         self._logged: set[str] = set()
         self._monitor = RunMonitor()
         self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+    @property
+    def ready(self) -> Ready:
+        """What the first worker has reported; all take its int8 ranges and canaries."""
+        assert self._ready is not None
+        return self._ready
 
     def run(
         self,
@@ -133,8 +135,7 @@ class Executor(AbstractContextManager["Executor"]):
             logger.log(message.level, "%s", message.text)
         if not isinstance(message, Ready):
             return
-        if not self.ready.device:
-            self.ready = message
+        self._ready = self._ready or message
         if message.device != self.ready.device:
             raise DeviceError(
                 "the workers of the run do not compute on the same kind of device: "

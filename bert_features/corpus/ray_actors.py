@@ -93,7 +93,7 @@ class RayActors(Executor):
     def _wait_until_ready(self, shards: int) -> None:
         """Waits for the first actor, and says now and then what for."""
         say_at = time.monotonic() + _WAIT_SECONDS
-        while not self.ready.device:
+        while self._ready is None:
             self._add_actors(shards, shards)
             for message in self._take_answers():
                 self._note(message)
