@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from bert_features.errors import ConfigError
 from bert_features.official import PAGE, tpu_estimator
 from bert_features.official.model_fn import EstimatorSpec, ModeKeys
 
@@ -71,6 +72,15 @@ def reset_default_graph() -> None:
         _of_thread.entered.__exit__(None, None, None)
     _of_thread.entered = tf.Graph().as_default()
     _of_thread.entered.__enter__()
+
+
+def placeholder(*arguments: Any, **settings: Any) -> Any:
+    """TensorFlow's own. ConfigError outside of a graph, which says how to enter one."""
+    if tf.executing_eagerly():
+        raise ConfigError(
+            "tf.placeholder is called outside of a graph; call tf.reset_default_graph() above it"
+        )
+    return tf.compat.v1.placeholder(*arguments, **settings)
 
 
 def __getattr__(name: str) -> Any:

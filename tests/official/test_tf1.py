@@ -62,7 +62,7 @@ def test_every_spelling_is_the_same():
     assert old.distribute.cluster_resolver.TPUClusterResolver is resolver
     assert tf.distribute.MirroredStrategy is tensorflow.compat.v1.distribute.MirroredStrategy
     assert tf.compat.as_text(b"a") == "a"
-    assert old.placeholder is tensorflow.compat.v1.placeholder
+    assert old.Session is tensorflow.compat.v1.Session
 
 
 def test_records_are_mapped_and_batched():
@@ -163,6 +163,11 @@ def test_a_program_enters_a_graph():
     with ThreadPoolExecutor() as threads:
         threads.submit(program).result()
     assert tensorflow.executing_eagerly()
+
+
+def test_a_placeholder_says_how_to_enter_a_graph():
+    with pytest.raises(ConfigError, match=r"outside of a graph; call tf\.reset_default_graph\(\)"):
+        tf.placeholder(tf.int32, [None, 8])
 
 
 def test_eager_execution_stays_on(log):
