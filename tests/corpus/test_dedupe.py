@@ -60,9 +60,9 @@ def test_the_shards_have_the_same_bytes(config, texts, tmp_path):
     # Also of texts of another shard.
     assert summary.counts.examples_reused == EXAMPLES - DIFFERENT
     assert not hidden_in(tmp_path / "out")
-    settings = Manifest.read(tmp_path / "out").run
-    assert settings["settings"]["uniform_batches"] is True
-    assert not {"dedupe", "cache", "cache_gb"} & settings["settings"].keys()
+    settings = Manifest.read(tmp_path / "out").recipe.settings
+    assert settings["uniform_batches"] is True
+    assert not {"dedupe", "cache", "cache_gb"} & settings.keys()
 
 
 def test_a_stopped_run_goes_on_with_and_without_dedupe(config, texts, tmp_path):
