@@ -137,7 +137,8 @@ class _Units(NamedTuple):
 def units_of_rows(batch: Mapping[str, Tensor], level: str) -> Tensor | None:
     """Keras' mask of a level: the tokens, words or spans of each row, bool [B, S].
 
-    It is None for sequences. A row without any has all, as Keras divides by their number.
+    It is None for sequences. A row without any has its first place, as Keras divides by their
+    number.
     """
     if level == "token":
         real = ops.greater(ops.cast(batch["input_mask"], "int32"), 0)
@@ -149,7 +150,8 @@ def units_of_rows(batch: Mapping[str, Tensor], level: str) -> Tensor | None:
         real = ops.greater_equal(batch[SPAN_BOUNDS[0]], 0)
     else:
         return None
-    return ops.logical_or(real, ops.logical_not(ops.any(real, axis=1, keepdims=True)))
+    first = ops.logical_or(real[:, :1], ops.logical_not(ops.any(real, axis=1, keepdims=True)))
+    return ops.concatenate([first, real[:, 1:]], axis=1)
 
 
 def tokens_of_words(batch: Mapping[str, Tensor]) -> Tensor:

@@ -431,6 +431,21 @@ def test_the_gradient_of_a_mean_of_keras_is_a_number_where_a_row_is_empty(batch)
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("length", [S, None])
+def test_a_row_without_words_or_tokens_counts_once_in_the_loss(batch, length):
+    """Not as often as it is long: a row that only fills the batch up would outweigh the others."""
+    bert = BertFeatures(TOY, layers="embeddings")
+    given = {**batch, "input_mask": batch["input_mask"] * [[1], [1], [0]]}
+    ids = {name: keras.Input((length,), dtype="int32", name=name) for name in bert.input_names}
+    (tokens,) = bert(ids).values()
+    model = keras.Model(ids, tokens)
+    model.compile(loss="mse", run_eagerly=True)
+    counted = (np.arange(S) < [[9], [4], [1]])[..., None]
+    labels = np.broadcast_to(np.where(counted, 0.0, 9.0), (3, S, TOY.hidden_size))
+    wanted = np.square(model(given)).mean(-1)[counted[..., 0]].mean()
+    assert float(model.test_on_batch(given, labels)) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_keras_layers_behind_the_encoder_count_tokens(batch):
     encoded = BertEncoder(TOY, with_pooler=True)(batch, attention_of=(1, 3))
     for states in (encoded["sequence_output"], encoded["encoder_outputs"][1]):
