@@ -153,12 +153,13 @@ class Manifest:
             _check_version(path, text)
             found = TypeAdapter(cls).validate_json(text)
             for name, output in found.recipe.outputs.items():
+                found.recipe.vectors(name)
                 if "ranges" in output:
                     parse_ranges(output["ranges"], name)
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
-        except (ValueError, TypeError, RecursionError) as error:  # pydantic's are of the first type
+        except (KeyError, ValueError, TypeError, RecursionError) as error:  # pydantic's too
             raise _damaged(path, error) from error
         return replace(found, folder=folder)
 

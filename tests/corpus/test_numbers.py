@@ -175,6 +175,7 @@ def test_a_run_that_begins_again_has_no_other_numbers(config, texts, tmp_path):
         ("recipe", {"canaries": [1]}),
         ("recipe", {"canaries": {"layer_output_0": 7}}),
         ("recipe", {"versions": 7}),
+        ("recipe", {"checkpoint": {"sha256": "ab"}}),
         ("recipe", {"colour": "blue"}),
         (None, {"earlier": {}}),
         (None, {"earlier": [3]}),
