@@ -311,7 +311,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         )
         check_spans(spans, self.outputs)
         # A wrong one is found before anything is computed.
-        examples = list(found) if isinstance(texts, Sized) else found
+        examples = list(found) if isinstance(texts, Sized | InputExample) else found
         with progress_bar(examples, shown=show_progress) as progress:
             batches = self._batches_in_memory(examples, prompt, progress)
             if wanted.max_units:

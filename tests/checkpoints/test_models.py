@@ -71,7 +71,7 @@ KINDS = {
         "bert",
         beside(tokenizer_class="BertJapaneseTokenizer", word_tokenizer_type="mecab"),
         {"pickled": True},
-        '?tokenizer_class is "BertJapaneseTokenizer"',
+        '?word_tokenizer_type is "mecab"',
     ),
     "BERT with XLM-R's tokenizer": ("bert", {}, {"rows": ROWS}, "SentencePieceModel"),
     "RoBERTa": ("roberta", {}, {"rows": ROWS}, "JsonModel"),

@@ -136,7 +136,7 @@ def test_a_table_in_memory_has_labels(config):
     assert (first.word_labels, second.word_labels) == (("DET", ""), ("INTJ",))
     (record,) = FeatureExtractor(plain)([["no"]])
     assert record.word_labels is None
-    tokens = plain.model_copy(update={"level": "token"})
+    tokens = ExtractConfig(checkpoint=config.checkpoint, do_lower_case=True, layers=-1)
     with pytest.raises(ConfigError, match="label_field is 'y', and no output has level 'word'"):
         FeatureExtractor(tokens)(table, tokens_field="t", label_field="y")
 

@@ -28,9 +28,9 @@ def test_one_line_each(toy, tmp_path):
         f"{toy}/bert_model.ckpt>",
         FeatureExtractor(config): f"<FeatureExtractor {toy}: {outputs}; float32 on 1 cpu>",
         FeatureExtractor(config).tokenizer: "<FullTokenizer: 30 pieces, uncased>",
-        BertFeatures.from_checkpoint(toy, OUTPUTS): "<BertFeatures bert_features, frozen: "
+        BertFeatures.from_checkpoint(toy, OUTPUTS, name="x"): "<BertFeatures x, frozen: "
         "t float32 [B, S, 8], s float16 [B, 8]>",
-        BertTextInput.from_checkpoint(toy, max_seq_length=9): "<BertTextInput bert_text_input: "
+        BertTextInput.from_checkpoint(toy, max_seq_length=9, name="y"): "<BertTextInput y: "
         "int32 [B, 9], <FullTokenizer: 30 pieces, uncased>>",
     }
     for value, wanted in shown.items():
