@@ -49,7 +49,7 @@ from bert_features.text.tokenizer_files import read_tokenizer
 logger = logging.getLogger("bert_features")
 
 # Settings of an output that a layer takes itself; `dtype` is the layer's own.
-_SINGLE_OUTPUT = {*OUTPUT_SETTINGS} - {"dtype"}
+_OF_OUTPUTS = {*OUTPUT_SETTINGS} - {"dtype"}
 
 
 @keras.saving.register_keras_serializable(package="bert_features")
@@ -331,7 +331,7 @@ class BertFeatures(TrainedLayer):
 
 def _wanted_outputs(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
     """The outputs, or the single one whose settings are among these, from which they are taken."""
-    given = {name: settings.pop(name) for name in [*settings] if name in _SINGLE_OUTPUT}
+    given = {name: settings.pop(name) for name in [*settings] if name in _OF_OUTPUTS}
     return gather_outputs(given, outputs)
 
 
