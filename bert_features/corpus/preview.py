@@ -206,7 +206,7 @@ def plan(
     result = Plan(
         shapes=preparation.shapes,
         outputs=preparation.outputs,
-        cures=find_cures(preparation.config, preparation.checkpoint),
+        cures=find_cures(preparation.given, preparation.checkpoint),
         max_seq_length=preparation.max_seq_length,
         buckets=sorted(
             (BucketPlan(length, rows) for rows, length in preparation.shapes.declared),

@@ -397,7 +397,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         if warn:
             sides = self.preparation.sides
             length = sides.query.length if sides and isinstance(prompt, QueryPrompt) else None
-            losses.warn_without_summary(totals, self.config, self.checkpoint, length)
+            losses.warn_without_summary(totals, self.preparation.given, self.checkpoint, length)
 
     def features(self) -> tuple[OutputSpec, ...]:
         """The features of each example, as an output file describes them."""

@@ -49,9 +49,10 @@ OTHERS = """
     global_attn_every_n_layers has_pooler is_causal language layerdrop local_rope_theta
     mask_token_id min_length model_max_length moe_every_n_layers moe_impl
     moe_normalize_expert_weights moe_resid_pdrop moe_top_k name name_or_path
-    net_structure_type no_repeat_ngram_size norm_first num_beam_groups num_experts
-    num_memory_blocks num_shared_experts output_scores partial_rotary_factor
-    per_layer_config position_offset prefix quantization_config remove_invalid_values
+    net_structure_type no_repeat_ngram_size norm_first first_block_norm final_norm
+    num_beam_groups num_experts num_memory_blocks num_shared_experts output_scores
+    partial_rotary_factor per_layer_config position_offset prefix quantization_config
+    remove_invalid_values
     repad_logits_with_grad return_dict_in_generate rope_divisor router_aux_loss_coef
     sentence_transformers serialize_explicit_per_layer_config sliding_window suppress_tokens
     task_specific_params tf_legacy_loss tie_encoder_decoder tie_weights_ top_k top_p
