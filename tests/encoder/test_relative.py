@@ -72,6 +72,7 @@ def test_the_reference_of_verify_at_every_distance():
 
 
 def test_bfloat16_and_gradients():
+    tf.keras.utils.set_random_seed(0)  # dropout may leave the rarest distances without a gradient
     encoder = BertEncoder(CONFIG, use_dropout=True, dtype="mixed_bfloat16")
     encoder.load_weights_dict(WEIGHTS)
     batch = random_batch(CONFIG, [24, 9], 24)
