@@ -97,16 +97,23 @@ class Recipe:
         """The reverse of `to_json`; raises OutputError if the values are no recipe."""
         try:
             found = replace(TypeAdapter(cls).validate_python(values), name=name)
-            found.digest()
-            for output in found.outputs:
-                _ = found.vectors(output), found.width(output)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # pydantic's too
+            found.check()
+        except (TypeError, ValueError) as error:  # pydantic's too
             raise OutputError(
                 f"{name} does not record how its features were made, so nothing can be compared "
                 "with them; extract them with this release of bert_features, and keep the "
                 ".metadata.json of a jsonl or tfrecord file beside it"
             ) from error
         return found
+
+    def check(self) -> None:
+        """Raises ValueError if a value that comparisons need is absent, or of another kind."""
+        try:
+            self.digest()
+            for output in self.outputs:
+                _ = self.vectors(output), self.width(output)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"its recipe lacks a value, or has another kind: {error}") from error
 
     def to_json(self) -> dict[str, Any]:
         """The attributes but for the name, as files, manifests and services write them."""

@@ -73,7 +73,7 @@ def setting(
     Args:
       default: its default.
       help: one sentence or more.
-      group: its group in a help; its usual role follows from it.
+      group: its group in a help; what it decides follows from it, if no mark says so.
       min_length: least length of a list or a text.
       **marks: see `Marks`. By default the service takes the settings that decide vectors or their
         digits.

@@ -152,14 +152,14 @@ class Manifest:
         try:
             _check_version(path, text)
             found = TypeAdapter(cls).validate_json(text)
+            found.recipe.check()
             for name, output in found.recipe.outputs.items():
-                found.recipe.vectors(name)
                 if "ranges" in output:
                     parse_ranges(output["ranges"], name)
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
-        except (KeyError, ValueError, TypeError, RecursionError) as error:  # pydantic's too
+        except (ValueError, TypeError, RecursionError) as error:  # pydantic's too
             raise _damaged(path, error) from error
         return replace(found, folder=folder)
 

@@ -176,6 +176,7 @@ def test_a_run_that_begins_again_has_no_other_numbers(config, texts, tmp_path):
         ("recipe", {"canaries": {"layer_output_0": 7}}),
         ("recipe", {"versions": 7}),
         ("recipe", {"checkpoint": {"sha256": "ab"}}),
+        ("recipe", {"checkpoint": {"sha256": "ab", "bert_config": [1]}}),
         ("recipe", {"colour": "blue"}),
         (None, {"earlier": {}}),
         (None, {"earlier": [3]}),
