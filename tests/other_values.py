@@ -22,7 +22,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "special_tokens": {**MEAN, "special_tokens": False},
     "normalize": {**MEAN, "normalize": True},
     "dim": {**MEAN, "dim": 3},
-    "dtype": {"dtype": "float16"},
+    "dtype": {**MEAN, "dtype": "float16"},
     "calibration": {**MEAN, "dtype": "int8", "calibration": "7"},
     "outputs": {"outputs": [{"name": "a", "layers": (0,)}]},
     "long_text": {"long_text": "tail"},

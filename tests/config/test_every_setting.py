@@ -23,6 +23,7 @@ from bert_features.config.poolings import POOLINGS
 from bert_features.config.serve_settings import Limits, ServeSettings
 from bert_features.config.settings import MAX_INT, describe_allowed
 from bert_features.errors import ConfigError
+from tests.other_values import OTHERS
 
 FIELDS = [
     (kind, name)
@@ -176,21 +177,8 @@ def test_a_wrong_setting_of_the_service_is_refused_by_name(name, wrong, allowed,
 
 # What a setting cannot be without, or is not looked at without.
 NEEDS = {
-    "heads": {"kind": "attention"},
-    "top_k": {"kind": "masked_lm"},
-    "min_weight": {"kind": "sparse"},
-    "spans": {"level": "span"},
-    "label_field": {"level": "word"},
-    "span_field": {"level": "span"},
-    "special_tokens": {"level": "sequence"},
-    "normalize": {"level": "sequence"},
-    "dim": {"level": "sequence"},
-    "calibration": {"level": "sequence", "dtype": "int8"},
-    "dtype": {"level": "sequence"},
-    "pooling": {"level": "sequence"},
-    "weights": {"combine": "weighted"},
-    "word_split": {"level": "word"},
-    "cache_gb": {"cache": "known"},
+    name: {each: value for each, value in values.items() if each != name}
+    for name, values in OTHERS.items()
 }
 READ = []  # what the command below has read
 app = typer.Typer()
