@@ -76,13 +76,6 @@ def neighbors(
             "Not for late interaction, which has MaxSim."
         ),
     ] = None,
-    index: Annotated[
-        Literal["faiss"] | None,
-        typer.Option(
-            help="Search by an approximate index of faiss. The first run builds it and keeps it in "
-            "the cache. Without this option the search is exact."
-        ),
-    ] = None,
     texts: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,7 +97,9 @@ def neighbors(
 ) -> None:
     """Prints the texts, spans, words or tokens nearest to a text.
 
-    The text goes through the checkpoint and settings that the file records.
+    The text goes through the checkpoint and settings that the file records. The search is exact:
+    it compares every vector. Above a million vectors an index of faiss, LanceDB or DuckDB answers
+    sooner; docs/recipes.md and docs/integrations.md show them.
     """
     from bert_features.formats import read_features
     from bert_features.neighbors.nearest import check_inputs, find_texts, nearest, vectors_of_ids
@@ -120,7 +115,6 @@ def neighbors(
         token=token,
         top=top + bool(query_id),  # the text itself is one of them
         similarity=similarity,
-        index=index,
         prompt=prompt,
         checkpoint=checkpoint,
         config_file=settings.config_file,

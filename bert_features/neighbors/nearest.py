@@ -43,7 +43,6 @@ def nearest(
     token: str | None = None,
     top: int = 10,
     similarity: Literal["cosine", "dot"] | None = None,
-    index: Literal["faiss"] | None = None,
     prompt: str | None = None,
     checkpoint: str | None = None,
     config_file: str | None = None,
@@ -51,8 +50,7 @@ def nearest(
 ) -> Any:
     """The vectors of a features file that are nearest to queries.
 
-    The search is exact and its memory bounded, unless an index is asked for. Vectors of bits are
-    found by their Hamming distance; the nearest 1000 are then ranked by the query's floats.
+    The search is exact and its memory bounded. Bits count as -1 and 1.
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
     the file records. The model of the last call stays loaded. Zero vectors and vectors that are not
@@ -70,8 +68,6 @@ def nearest(
       top: number of neighbors of each query.
       similarity: `cosine`, the default, or `dot` for the plain product, which sparse vectors have.
         Not for late interaction.
-      index: `faiss` for an approximate index, which may miss some neighbors. The first call builds
-        it, in memory, and keeps it in the cache; later calls answer in milliseconds.
       prompt: for features of whole texts a prompt of the checkpoint, by its name, or a text to put
         before each query; by default the prompt `query`, if the checkpoint has it, else what the
         texts of the file had.
@@ -89,14 +85,11 @@ def nearest(
       OutputError: the file cannot be read, does not record its settings, or they or the checkpoint
         give other vectors than the file has.
       CheckpointError: the checkpoint is not usable.
-      MissingExtraError: the index needs a package that is not installed.
     """
-    if index not in (None, "faiss"):
-        raise ConfigError(f"index is {index!r}; allowed: 'faiss', or None for an exact search")
     file = features if isinstance(features, FeatureFile) else read_features(features)
     chosen = choose_feature(file, feature)
     named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
-    options = Options(token, top, similarity, index, prompt, named)
+    options = Options(token, top, similarity, prompt, named)
     way = WAYS[KINDS[chosen.kind].search](file, chosen, options)
     if isinstance(queries, str | Sequence):
         asked, single = way.of_texts(_check_texts(queries)), isinstance(queries, str)

@@ -37,7 +37,6 @@ class Options:
     token: str | None
     top: int
     similarity: str | None
-    index: str | None
     prompt: str | None
     named: dict[str, str | None]
 

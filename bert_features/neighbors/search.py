@@ -4,15 +4,14 @@ Each block is compared in float32, which is fast. What may be among the nearest 
 error of float32 is compared again in float64, which decides. So the result is exact in float64, and
 equal vectors have equal similarities wherever they lie.
 
-Vectors of bits have a search of their own, first by Hamming distance, then by float queries; sparse
-vectors another one, by their products in float64.
+Sparse vectors have a search of their own, by their products in float64.
 
 Dimensions: `N` vectors of a block, `Q` queries, `D` width, `K` nearest vectors of a query,
-`E` bytes that hold D bits, `C` candidates, `V` pieces of the vocabulary.
+`V` pieces of the vocabulary.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +20,11 @@ from bert_features.errors import ConfigError
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
-from bert_features.formats.small_vectors import restore
 
 # Values of the largest array that the comparison of a block makes.
 _MAX_VALUES = 1 << 22
 # Squared lengths outside these bounds may have lost digits in float32.
 _LEAST_SQUARE, _LARGEST_SQUARE = 1e-24, 1e30
-_CANDIDATES = 1000  # as in the paper that `HammingSearch` cites
-_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
 
 
 class Hits(NamedTuple):
@@ -206,47 +202,6 @@ class Search:
         return cosines
 
 
-class HammingSearch:
-    """Finds the `top` vectors of bits nearest to queries, floats [Q, D]; as `Search`.
-
-    The vectors that differ from the signs of a query in the fewest bits are candidates. The
-    products of the query's floats with their bits, -1 and 1, rank them (Yamada et al. 2021,
-    "Efficient passage retrieval with hashing for open-domain question answering").
-
-    For `dot`, bits are -1 and 1.
-    """
-
-    def __init__(self, queries: np.ndarray, feature: Feature, *, top: int, similarity: str) -> None:
-        Search(queries, top=top, similarity=similarity)  # it checks them
-        self._rankings = [Search(q[None], top=top, similarity=similarity) for q in queries]
-        self._queries, self._feature = np.packbits(queries > 0, axis=1), feature
-        self._most = max(top, _CANDIDATES)
-        none, bits = np.empty(0, np.int64), np.empty((0, self._queries.shape[1]), np.uint8)
-        # For each query: distances [C], bits [C, E], records [C] and positions [C], as in the file.
-        self._found: list[Sequence[np.ndarray]] = [(none, bits, none, none) for _ in queries]
-        self.counts = Counter[str]()
-
-    def add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
-        """Compares a block: uint8 [N, E], and the rest as in `Search.add`."""
-        self.counts["compared"] += len(vectors)
-        for number, (query, before) in enumerate(zip(self._queries, self._found, strict=True)):
-            distances = _count_bits(vectors ^ query)
-            full = len(before[0]) == self._most
-            # An equal distance further on changes nothing, so `<`.
-            near = np.flatnonzero(distances < before[0].max()) if full else slice(None)
-            block = (distances, vectors, records, positions)
-            joined = [np.concatenate([a, b[near]]) for a, b in zip(before, block, strict=True)]
-            # Stable, so of equal ones the first stay; then in the order of the file again.
-            nearest = np.sort(np.argsort(joined[0], kind="stable")[: self._most])
-            self._found[number] = [column[nearest] for column in joined]
-
-    def hits(self) -> list[Hits]:
-        """The nearest vectors of each query."""
-        for ranking, (_, bits, *places) in zip(self._rankings, self._found, strict=True):
-            ranking.add(restore(bits, self._feature), *places)
-        return [ranking.hits()[0] for ranking in self._rankings]
-
-
 class SparseSearch:
     """Finds the vectors with the largest products with some queries; in float64.
 
@@ -303,9 +258,3 @@ class SparseSearch:
                 near, values = near[values >= least], values[values >= least]
             block = values, near + first, np.zeros(len(near), np.int64)
             self._hits[query] = found.joined(self._top, *block)
-
-
-def _count_bits(values: np.ndarray) -> np.ndarray:
-    """The number of ones in each row of bytes, int64."""
-    counts = np.bitwise_count(values) if hasattr(np, "bitwise_count") else _ONES[values]
-    return np.asarray(counts.sum(axis=1, dtype=np.int64))

@@ -1,6 +1,5 @@
 """The ways to search features, by `OutputKind.search`: how queries are made, compared and shown."""
 
-import functools
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +12,9 @@ from bert_features.errors import ConfigError
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, ShortRepr
 from bert_features.formats.small_vectors import restore
-from bert_features.neighbors.faiss_index import search_index
 from bert_features.neighbors.maxsim import Match, MaxSimSearch, Query, best_match, matches
 from bert_features.neighbors.queries import Options, embed, load_extractor, prompt_of_queries
-from bert_features.neighbors.search import HammingSearch, Hits, Search, SparseSearch, blocks
+from bert_features.neighbors.search import Hits, Search, SparseSearch, blocks
 from bert_features.readers.input_example import InputExample
 
 logger = logging.getLogger("bert_features")
@@ -100,15 +98,10 @@ class VectorWay:
     def find(self, queries: Any) -> list[Hits]:
         """What is nearest to each query."""
         file, feature = self.file, self.feature
-        options: dict[str, Any] = {"top": self.options.top}
-        options["similarity"] = self.options.similarity or "cosine"
-        has_bits = feature.dtype == "binary"
-        of_bits = functools.partial(HammingSearch, feature=feature)
-        search = (of_bits if has_bits else Search)(queries, **options)  # which checks the queries
-        if self.options.index is not None:
-            return search_index(file, feature, queries, **options)
+        similarity = self.options.similarity or "cosine"
+        search = Search(queries, top=self.options.top, similarity=similarity)
         for values, *places in blocks(file, feature):
-            search.add(values if has_bits else restore(values, feature), *places)
+            search.add(restore(values, feature), *places)
         _warn(search.counts)
         return search.hits()
 
@@ -135,7 +128,7 @@ class VectorWay:
 class TermWay(VectorWay):
     """Sparse vectors, compared by the dot product."""
 
-    takes: ClassVar = {"similarity": (None, "dot"), "index": (None,), "token": (None,)}
+    takes: ClassVar = {"similarity": (None, "dot"), "token": (None,)}
     reason = "has the terms of whole texts, which the dot product compares, exactly"
 
     def of_vectors(self, vectors: Any) -> tuple[Any, bool]:
@@ -162,7 +155,7 @@ class TermWay(VectorWay):
 class MaxSimWay(VectorWay):
     """Texts, compared by late interaction: the vectors of each with those of a query."""
 
-    takes: ClassVar = dict.fromkeys(("token", "similarity", "index"), (None,))
+    takes: ClassVar = dict.fromkeys(("token", "similarity"), (None,))
     reason = "is for late interaction, which compares texts by MaxSim, token by token"
     _mean = False
 

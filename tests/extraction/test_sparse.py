@@ -203,7 +203,7 @@ def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
     hits = nearest(file, query, feature="sparse", top=4)
     assert [hit.unique_id for hit in hits] == order[:4].tolist()
     np.testing.assert_allclose([hit.similarity for hit in hits], products[order[:4]], rtol=1e-6)
-    for wrong in ({"similarity": "cosine"}, {"index": "faiss"}, {"token": "boat"}):
+    for wrong in ({"similarity": "cosine"}, {"token": "boat"}):
         with pytest.raises(ConfigError, match="the dot product compares, exactly; leave"):
             nearest(file, query, feature="sparse", **wrong)
     with pytest.raises(ConfigError, match="the vector of query 0 has no terms"):

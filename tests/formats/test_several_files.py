@@ -10,7 +10,7 @@ import pytest
 
 from bert_features import nearest, read_features
 from bert_features.config.features import OutputSpec
-from bert_features.errors import ConfigError, OutputError
+from bert_features.errors import OutputError
 from bert_features.formats import open_writer
 from bert_features.formats.records import FeatureBatch
 from tests.recipes import metadata_of
@@ -55,8 +55,6 @@ def test_records_come_in_the_order_of_the_files(tmp_path):
         assert "in 3 files of whole" in repr(joined)
         best = nearest(joined, values[7].astype(float), top=1)
         assert [found.unique_id for found in best] == [7]
-        with pytest.raises(ConfigError, match="index='faiss' needs one file or folder"):
-            nearest(joined, values[7].astype(float), index="faiss")
     one = read_features(paths[:1])
     assert len(one) == 3
 

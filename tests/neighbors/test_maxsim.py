@@ -114,7 +114,7 @@ def test_queries_find_documents_as_in_sentence_transformers(tmp_path, name, kept
     assert nearest(path, vectors, top=1)[0].similarity == pytest.approx(hit.similarity)
     line = run("neighbors", path, "--query", "boat", "--top", 1, "--format", "jsonl").stdout
     assert json.loads(line)["matches"][2] == hit.matches[2]._asdict()
-    for option in ({"token": "boat"}, {"similarity": "dot"}, {"index": "faiss"}):
+    for option in ({"token": "boat"}, {"similarity": "dot"}):
         with pytest.raises(ConfigError, match=f"{next(iter(option))} is .* leave .* out"):
             nearest(path, "boat", **option)
     with pytest.raises(ConfigError, match=r"the queries have shape \[8\]; allowed: \[Q, 8\]"):
