@@ -33,7 +33,8 @@ class FormatRow:
         than reading `count_rows(source)`.
       suffixes: suffixes of its files, without one of compression; other files are text.
       settings: the settings, besides `format`, that have a meaning in it.
-      can_be_cut: whether a line, or a row of Parquet, is an example that needs none before it.
+      can_be_cut: whether a line or row is an example that needs none before it.
+      unit: `line` of text, or `row` of a binary file, whose parts have no byte offsets.
       column: the default of `conll_column`; in CoNLL-U the column is called FORM.
       columns: the names of the columns, if the file does not name them; `ner` is the last.
       delimiters: possible defaults of `delimiter`.
@@ -44,6 +45,7 @@ class FormatRow:
     suffixes: tuple[str, ...]
     settings: tuple[str, ...]
     can_be_cut: bool = False
+    unit: Literal["line", "row"] = "line"
     column: int = 1
     columns: tuple[str, ...] = ()
     delimiters: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ FORMATS: dict[FormatName, FormatRow] = {
     "json": FormatRow("jsonl", (".json",), (*_RECORDS, *_LINES)),
     "csv": FormatRow("table", (".csv",), _COMMA, delimiters=(",", ";", "\t", "|"), quoting=True),
     "tsv": FormatRow("table", (".tsv",), _TAB, delimiters=("\t",)),
-    "parquet": FormatRow("parquet", (".parquet",), _RECORDS, can_be_cut=True),
+    "parquet": FormatRow("parquet", (".parquet",), _RECORDS, can_be_cut=True, unit="row"),
     "conll": FormatRow("conll", (".conll",), _CONLL, columns=("form", "pos", "chunk", "ner")),
     "conllu": FormatRow("conll", (".conllu",), _CONLL, column=2, columns=_CONLLU_COLUMNS),
 }

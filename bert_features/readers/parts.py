@@ -95,7 +95,6 @@ def _cut_by_examples(
     source: Source, size: int, *, first: int, ids: Ids | None
 ) -> Iterator[CutPart]:
     whole, place = not can_be_cut(source), Place()
-    has_rows = source.input_format.format == "parquet"
     examples = registry.read(replace(source, part=InputPart(first), place=place), ids)
     with contextlib.closing(examples):  # type: ignore[type-var]  # it is a generator
         number = first
@@ -109,7 +108,7 @@ def _cut_by_examples(
             if count == 0 and number > first:
                 return
             found = InputPart(number, count, start, place.offset, line)
-            if whole or has_rows:
+            if whole or source.unit == "row":
                 found = InputPart(number, count, line=0 if whole else line)
             yield CutPart(found, as_hex(place.crc), id_type)
             number += count
