@@ -48,14 +48,15 @@ def missing(names, code: str) -> list[str]:
     return [n for n in names if not re.search(rf"(?<![\w-]){re.escape(n)}(?![\w-])", code)]
 
 
-INPUTS, OUTPUTS, FILES = (("formats.md", f"## {name}") for name in ("Inputs", "Outputs", "Formats"))
+INPUTS, FILES = (("formats.md", f"## {name}") for name in ("Inputs", "Formats"))
+OUTPUTS = ("outputs.md", "")
 MODELS, CONVERSION = (("checkpoints.md", f"## {name}") for name in ("Models", "Conversion"))
 SECTIONS = {  # a group of settings -> where they are explained
     settings.INPUT: [INPUTS],
     settings.OUTPUTS: [OUTPUTS],
     settings.LONG_TEXTS: [OUTPUTS],
     settings.MODEL: [("checkpoints.md",)],
-    settings.DEVICES: [("tpu.md",), ("formats.md", "## Shapes and memory")],
+    settings.DEVICES: [("tpu.md",), ("corpora.md", "## Shapes and memory")],
     settings.FILES: [FILES, ("corpora.md",)],
 }
 TYPES = get_type_hints(OutputConfig) | get_type_hints(ExtractConfig)
