@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$root"
 
-all_extras=demo,jax,gcs,s3,metrics,pandas,plot,ray,serve
+all_extras=demo,jax,gcs,s3,pandas,plot,ray,serve
 tools=(httpx2 hypothesis ipykernel matplotlib nbclient pytest pytest-timeout)
 tests=(tests/runtime tests/encoder tests/layers tests/cli/test_extract.py tests/formats/test_formats.py)
 

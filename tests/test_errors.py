@@ -18,11 +18,11 @@ from bert_features.errors import ConfigError, InputError, MissingExtraError
 # Keywords of functions and options of commands that are no settings.
 OTHERS = {
     *("accept_new_numbers", "overwrite", "signature", "batch"),
-    *("ledger_path", "metrics", "output_path", "processes", "repair"),
+    *("ledger_path", "output_path", "processes", "repair"),
     *("ray", "ray_actors", "ray_resources"),
     *("allowed_hosts", "drain_seconds", "host", "port", "replicas"),
     *("folds", "label_field", "method", "occurrence"),
-    *("feature", "index", "token"),
+    *("feature", "token"),
 }
 
 

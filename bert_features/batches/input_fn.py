@@ -202,10 +202,7 @@ class TextInputFn:
             a batch without columns.
         """
         shapes = self.shapes(params)
-        if pools is None:
-            pools = self._stages.queued("windows_prepared", self.pools())
-        for pool in pools:
-            self._stages.take("windows_prepared")
+        for pool in self.pools() if pools is None else pools:
             if not pool.examples:
                 yield Batch({}, Members.none(), pool)
             cut = cut_batches(

@@ -11,7 +11,6 @@ import typer
 
 from bert_features.cli.command import AcceptOption, command, device_option, file_option
 from bert_features.cli.logs import is_json, log_fields
-from bert_features.cli.metrics import RunMetrics, publishing
 from bert_features.cli.progress import reporting
 from bert_features.cli.settings import describe_cures, takes_settings
 from bert_features.cli.stages import RunFacts, advise, describe_stages
@@ -19,8 +18,9 @@ from bert_features.cli.tables import table
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import ALL, DEFAULT_LAYERS
 from bert_features.config.output_specs import output_names
-from bert_features.files import STDOUT, Role, is_url
+from bert_features.files import STDOUT, is_url
 from bert_features.files.reporting import describe_size
+from bert_features.monitor.run import RunMonitor
 
 if TYPE_CHECKING:
     from bert_features.corpus.run import ExtractSummary
@@ -104,25 +104,13 @@ def extract(
         ),
     ] = None,
     accept_new_numbers: AcceptOption = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|PORT",
-            help="Publish the state of the run in Prometheus' text format: in a file, every 10 s, "
-            "or at http://127.0.0.1:PORT/metrics while the run lasts (HOST:PORT for another "
-            "address).",
-            hidden=True,
-        ),
-    ] = None,
 ) -> None:
     """Writes the hidden layers of tokens, words, spans or texts."""
     from bert_features.corpus.job import extract as run
     from bert_features.corpus.target import is_folder
 
-    state = RunMetrics()
-    written: list[Role] = [] if output == STDOUT or is_url(output) else [("the output", output)]
-    written += [("the ledger", ledger)] if ledger else []
-    with publishing(state, metrics, written), reporting(state) as report:
+    monitor = RunMonitor()
+    with reporting() as report:
         try:
             summary = run(
                 settings,
@@ -136,7 +124,7 @@ def extract(
                 ray_resources=ray_resources,
                 accept_new_numbers=accept_new_numbers,
                 progress=report,
-                monitor=state.monitor,
+                monitor=monitor,
             )
         except KeyboardInterrupt:
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
@@ -144,10 +132,9 @@ def extract(
                 again = " without --overwrite" if overwrite else ""
                 left = f"finished shards are kept; the same command{again} resumes the run"
             raise KeyboardInterrupt(left) from None
-        state.finish(summary.counts)
     tokens = summary.counts.tokens - summary.before.tokens
     facts = RunFacts(
-        *(settings, inputs, output, state.monitor, tokens),
+        *(settings, inputs, output, monitor, tokens),
         on_ray=ray is not None,
         pad_waste=summary.counts.pad_waste,
     )

@@ -19,7 +19,6 @@ from bert_features.monitor.run import Pace, State
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from bert_features.cli.metrics import RunMetrics
     from bert_features.extraction.counts import Counts
 
     Report = Callable[[Counts, int | None], None]
@@ -131,8 +130,8 @@ class ProgressDisplay:
 
 
 @contextlib.contextmanager
-def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
-    """Shows how far a run is: on the terminal or in the log, and in its metrics.
+def reporting() -> Iterator["Report"]:
+    """Shows how far a run is: on the terminal or in the log.
 
     Gives what the run calls with its counts and the number of examples to do, None if unknown.
     """
@@ -141,8 +140,6 @@ def reporting(metrics: "RunMetrics | None" = None) -> Iterator["Report"]:
         def report(counts: "Counts", total: int | None) -> None:
             interruption.raise_if_interrupted()
             display.update(counts.examples, total, counts.tokens)
-            if metrics is not None:
-                metrics.update(counts, display.state)
 
         yield report
 

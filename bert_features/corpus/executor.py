@@ -78,7 +78,6 @@ class Executor(AbstractContextManager["Executor"]):
     def __init__(self) -> None:
         self._ready: Ready | None = None
         self._logged: set[str] = set()
-        self._monitor = RunMonitor()
         self._begun: dict[int, Counts] = {}  # the totals of shards that are not finished
 
     def __exit__(self, *exception: object) -> None:
@@ -105,7 +104,6 @@ class Executor(AbstractContextManager["Executor"]):
         Raises:
           Exception: what ended a worker.
         """
-        self._monitor = monitor
         left = set(shards)
         for message in self._compute(shards):
             if message is not None:

@@ -88,7 +88,7 @@ def extract(
         numbers come out; the manifest records it.
       progress: called after every step of the device with the totals so far and the number of
         examples in the input, None if that is unknown.
-      monitor: takes the state of the run, for other threads to look at (`--metrics` uses it).
+      monitor: takes the state of the run, for other threads to look at.
 
     Raises:
       BertFeaturesError: says in one sentence what was wrong.
@@ -186,7 +186,7 @@ def _extract_file(
     count = registry.count(source)
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
-    monitor.begin(checkpoint.name, extractor.device)
+    monitor.begin(extractor.device)
     # Before the share is taken, so that all shares are calibrated by the same texts.
     extractor, examples = extractor.calibrated(registry.read(source))
     started = time.monotonic()

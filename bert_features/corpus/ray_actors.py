@@ -8,13 +8,13 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from bert_features.config.ray_settings import RaySettings
 from bert_features.config.recipe import Recipe, find_differences
-from bert_features.corpus.executor import Executor, Finished, Message, Progress, Ready
+from bert_features.corpus.executor import Executor, Finished, Message, Ready
 from bert_features.corpus.folder import is_seen
 from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
@@ -47,14 +47,12 @@ class _Actor:
     """An actor, placed on a node or waiting for one.
 
     Attributes:
-      process: its process, once that has reported something.
       news_at: when to ask it for news, by `time.monotonic`.
     """
 
     handle: Any
     is_ready: bool = False
     shard: int | None = None
-    process: Hashable = None
     news_at: float = 0.0
 
 
@@ -183,15 +181,12 @@ class RayActors(Executor):
             raise message
         if isinstance(message, Ready):
             actor.is_ready, self._failed_starts = True, 0
-        if isinstance(message, Progress | Finished):
-            actor.process = message.worker
         if isinstance(message, Finished):
             actor.shard = None
 
     def _lose(self, actor: _Actor, reason: str) -> None:
         """Forgets an actor; its shard waits again. Raises DeviceError if too many were lost."""
         self._release(actor)  # it may be alive, on a node that cannot be reached
-        self._monitor.lose(actor.process)
         self._failed_starts += not actor.is_ready
         if self._failed_starts >= _TRIES:
             raise DeviceError(f"Ray actors cannot start: {reason}")

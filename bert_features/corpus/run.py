@@ -124,7 +124,7 @@ class FolderRun:
             manifest, is_new = self._planned()
             finished = {} if is_new else dict(manifest.finished_shards())
             state = _State(manifest, finished, self._damaged)
-            monitor.shards, monitor.finished_shards = len(manifest.shards), len(state.done)
+            monitor.shards = len(manifest.shards)
             if state.todo:
                 resuming.check_same_ranges(manifest, state.done)
                 beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
@@ -195,12 +195,11 @@ class FolderRun:
                         manifest, ready.recipe, len(state.done)
                     )
             manifest.begin()
-            monitor.begin(self._checkpoint.name, ready.device)
+            monitor.begin(ready.device)
             state.started = time.monotonic()
 
         def finish(shard: int, entry: FinishedEntry) -> None:
             state.finish(shard, entry)
-            monitor.finished_shards = len(state.done)
 
         def note(current: Counts) -> None:
             if self._progress:

@@ -481,7 +481,6 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         """
         from bert_features.extraction.assembly import assemble
 
-        pools = stages.queued("windows_prepared", pools)
         # Two threads: one reads and tokenizes the next pool, one cuts this one into batches.
         pools = prefetched(pools) if threads else pools
         computed = run_step(

@@ -44,10 +44,9 @@ def write_behind(
     waiting: deque[tuple[Future[None], int]] = deque()
     held = 0
 
-    def write_timed(batch: FeatureBatch, size: int) -> None:
+    def write_timed(batch: FeatureBatch) -> None:
         with stages.timing("write"):
             write(batch)
-        stages.take("bytes_to_write", size)
 
     with _switching_often(), ThreadPoolExecutor(1, "write") as thread:
         try:
@@ -58,8 +57,7 @@ def write_behind(
                     held -= _wait_for_first(waiting)
                 stages.lead("assemble")
                 held += size
-                stages.put("bytes_to_write", size)
-                waiting.append((thread.submit(write_timed, batch, size), size))
+                waiting.append((thread.submit(write_timed, batch), size))
                 del batch  # the thread frees its memory
             stages.lead("write")
             while waiting:

@@ -18,8 +18,6 @@ STAGES: tuple[Stage, ...] = ("read", "tokenize", "batch", "device", "assemble", 
 # What the leading thread does, or waits for. `files`: it opens and closes the output.
 Activity = Literal["input", "device", "assemble", "write", "files"]
 _ACTIVITIES: tuple[Activity, ...] = ("input", "device", "assemble", "write", "files")
-Queue = Literal["windows_prepared", "batches_under_way", "bytes_to_write"]
-QUEUES: tuple[Queue, ...] = ("windows_prepared", "batches_under_way", "bytes_to_write")
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,10 @@ class StageTimes:
         for their results.
       led: the time of the leading thread, by what it did or waited for: `input` (read, tokenize and
         batch), `device`, `assemble`, `write`, and `files` (opening and closing the output).
-      queues: pools prepared for batching, batches under way on the device, and bytes of features
-        that wait to be written or are being written, at this moment.
     """
 
     busy: Mapping[Stage, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     led: Mapping[Activity, float] = field(default_factory=lambda: dict.fromkeys(_ACTIVITIES, 0.0))
-    queues: Mapping[Queue, int] = field(default_factory=lambda: dict.fromkeys(QUEUES, 0))
 
     @property
     def elapsed(self) -> float:
@@ -78,22 +73,19 @@ class StageTimes:
         return cls(
             {stage: sum(each.busy[stage] for each in times) for stage in STAGES},
             {activity: sum(each.led[activity] for each in times) for activity in _ACTIVITIES},
-            {queue: sum(each.queues[queue] for each in times) for queue in QUEUES},
         )
 
 
 class StageClock:
     """Measures the stages of the runs of one process, one run at a time.
 
-    There is no lock: each stage, and each end of a queue, is noted by one thread alone. The clock
-    is read a few times for each batch or pool, never for each example.
+    There is no lock: each stage is noted by one thread alone. The clock is read a few times for
+    each batch or pool, never for each example.
     """
 
     def __init__(self) -> None:
         self._busy: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self._led: dict[Activity, float] = dict.fromkeys(_ACTIVITIES, 0.0)
-        self._put: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
-        self._taken: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self._activity: Activity = "files"
         self._since: float | None = None
         self._device_until = 0.0
@@ -108,7 +100,6 @@ class StageClock:
         finally:
             self.lead("files")
             self._since = None
-            self._put = dict(self._taken)  # of a run that failed, nothing waits any more
 
     def lead(self, activity: Activity) -> None:
         """Notes what the leading thread does or waits for from now on."""
@@ -151,20 +142,6 @@ class StageClock:
         self._busy["device"] += max(0.0, ended - max(began, self._device_until))
         self._device_until = max(ended, self._device_until)
 
-    def put(self, queue: Queue, amount: int = 1) -> None:
-        """Notes what enters a queue."""
-        self._put[queue] += amount
-
-    def take(self, queue: Queue, amount: int = 1) -> None:
-        """Notes what leaves a queue."""
-        self._taken[queue] += amount
-
-    def queued(self, queue: Queue, items: Iterable[_Item]) -> Iterator[_Item]:
-        """The same items; each enters a queue."""
-        for item in items:
-            self.put(queue)
-            yield item
-
     def times(self) -> StageTimes:
         """The times so far; any thread may ask."""
         led = dict(self._led)
@@ -173,5 +150,4 @@ class StageClock:
         if self._device_is_led:
             busy["device"] += led["device"]
         busy["write"] += led["files"]
-        taken = dict(self._taken)  # before what was put, so that no queue is below zero
-        return StageTimes(busy, led, {queue: self._put[queue] - taken[queue] for queue in QUEUES})
+        return StageTimes(busy, led)

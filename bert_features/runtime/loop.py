@@ -57,7 +57,6 @@ def run_step(
             stages.lead("device")
             arrays = inputs(item)
             under_way.append((item, step(arrays) if arrays else _NOTHING))
-            stages.put("batches_under_way")
             while under_way and (len(under_way) == step.in_flight or under_way[0][1].done()):
                 yield _finish_first(under_way, stages)
             stages.lead("input")
@@ -76,7 +75,6 @@ def _finish_first(
     item, started = under_way.popleft()
     outputs = started()
     stages.computed(started.times and started.times())
-    stages.take("batches_under_way")
     return item, outputs
 
 

@@ -9,7 +9,6 @@ import re
 import resource
 import signal
 import time
-import urllib.request
 
 import pytest
 
@@ -19,7 +18,6 @@ from bert_features.text.vocabulary import read_vocab
 from tests.cli.command_line import SMALL, program
 from tests.cli.forks import call_in_fork, fork
 from tests.cli.test_logs import read_lines as read_objects
-from tests.cli.test_metrics import parse
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, random_weights
 
@@ -138,34 +136,6 @@ def test_a_run_writes_objects_alone(toy, tmp_path):
     assert set(summary["stages"]["busy_seconds"]) == set(STAGES)
     assert summary["stages"]["limiting"] in STAGES
     assert summary["stages"]["advice"] is None  # for ten texts
-
-
-@pytest.mark.release
-def test_a_port_serves_while_the_run_lasts(toy, tmp_path):
-    source, said = tmp_path / "source", tmp_path / "said"
-    os.mkfifo(source)
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--buffer-mb", "1", "--metrics", "0"]
-    command = ["extract", "-", "-o", tmp_path / "o.parquet", *options]
-    with fork(*command, stdin=source, stderr=said) as process, source.open("w") as input:
-        for _ in range(10_000):
-            input.write("is this jacksonville ? no it is not .\n")
-        input.flush()  # and not closed: the run cannot end
-        deadline = time.monotonic() + 120
-        found = {}
-        while not found.get("bert_features_tokens_total") and time.monotonic() < deadline:
-            url = re.search(r"metrics are at (http://127\.0\.0\.1:\d+/metrics)\n", said.read_text())
-            if url:
-                with urllib.request.urlopen(url[1], timeout=10) as answer:
-                    assert answer.headers["Content-Type"].startswith("text/plain")
-                    found = parse(answer.read().decode())
-            time.sleep(0.05)
-        assert found["bert_features_tokens_total"] > 0
-        assert found["bert_features_finished"] == 0
-        assert found["bert_features_stage_busy_seconds_total"]["tokenize"] > 0
-        assert process.is_alive()
-        input.close()
-        process.join(120)
-        assert process.exitcode == 0, said.read_text()
 
 
 def note_peaks(text, output, checkpoint, noted):

@@ -1,12 +1,10 @@
 """Stage times: by a clock that moves when a test says so, so that every time is known."""
 
-import dataclasses
-
 import pytest
 
 from bert_features.monitor import stages as module
 from bert_features.monitor.run import RunMonitor
-from bert_features.monitor.stages import QUEUES, STAGES, StageClock, StageTimes
+from bert_features.monitor.stages import STAGES, StageClock, StageTimes
 from tests.clocks import stop_clock
 
 
@@ -67,15 +65,6 @@ def test_where_the_runtime_does_not_know_the_wait_for_the_device_counts(pass_tim
     assert clock.times().busy["device"] == 3
 
 
-def test_a_queue_holds_what_entered_and_did_not_leave():
-    clock = StageClock()
-    with clock.running():
-        clock.put("bytes_to_write", 70)
-        clock.take("bytes_to_write", 30)
-        assert clock.times().queues["bytes_to_write"] == 40
-    assert clock.times().queues["bytes_to_write"] == 0  # a run that fails leaves none
-
-
 @pytest.mark.parametrize(
     ("found", "limiting"),
     [
@@ -92,21 +81,11 @@ def test_the_stage_that_the_run_waited_for_longest_limits_it(found, limiting):
     assert found.limiting == limiting
 
 
-def test_a_process_that_is_lost_has_worked_and_holds_nothing():
-    monitor, queues = RunMonitor(), dict.fromkeys(QUEUES, 7)
-    for process in (1, 2):
-        monitor.note(process, dataclasses.replace(times(read=3, device=4), queues=queues))
-    monitor.lose(1)
-    monitor.lose(1)
-    assert monitor.processes == 1
-    assert monitor.times().busy["read"] == 6
-    assert monitor.times().queues["bytes_to_write"] == 7
-
-
 def test_a_monitor_adds_the_latest_times_of_each_process():
     monitor = RunMonitor()
     monitor.note(1, times(read=50, device=50))
     monitor.note(1, times(read=1, device=2))
     monitor.note(2, times(read=3, device=4))
+    assert monitor.processes == 2
     assert monitor.times().busy["read"] == 4
     assert monitor.times().elapsed == 6
