@@ -5,7 +5,11 @@ import pytest
 import tensorflow as tf
 
 from bert_features import export_savedmodel
+from bert_features.config.output_specs import plan_outputs
+from bert_features.config.outputs import OutputConfig
 from bert_features.config.poolings import POOLINGS
+from bert_features.encoder.outputs import EncoderOutputs
+from bert_features.encoder.pooling import compute_outputs
 from tests.reference import numpy_outputs
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB
@@ -28,9 +32,38 @@ TOKEN = [
 ]
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+
+
+def test_poolings_of_sequences(batch):
+    """Without an encoder, so fast that each run of the tests notices one that does not convert."""
+    outputs = plan_outputs([OutputConfig.of(output) for output in SEQUENCE], TOY)
+    state = np.random.default_rng(0).normal(size=(3, 9, TOY.hidden_size)).astype(np.float32)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None, TOY.hidden_size], name="state"),
+            tf.TensorSpec([None, None], tf.int32, name="ids"),
+            tf.TensorSpec([None, None], tf.int32, name="mask"),
+        ]
+    )
+    def pool(state, ids, mask):
+        encoded = EncoderOutputs(state, [state] * TOY.num_hidden_layers).as_dict()
+        inputs = {"input_word_ids": ids, "input_mask": mask}
+        return compute_outputs(encoded, inputs, outputs, SPECIAL)
+
+    module = tf.Module()
+    module.pool = pool
+    made = tf.lite.TFLiteConverter.from_concrete_functions([pool.get_concrete_function()], module)
+    run = tf.lite.Interpreter(model_content=made.convert()).get_signature_runner()
+    found = run(state=state, ids=batch["input_word_ids"], mask=batch["input_mask"])
+    for row, length in enumerate(LENGTHS):
+        special = np.isin(batch["input_word_ids"][row, :length], SPECIAL)
+        check_sequences(found, row, state[row, :length], special)
+
+
 @pytest.mark.slow
 @pytest.mark.release
-@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_every_output(toy, batch, weights, tmp_path):
     export = export_savedmodel(
         tmp_path / "ids", signature="ids", checkpoint=toy, outputs=[*SEQUENCE, *TOKEN]
@@ -44,13 +77,17 @@ def test_every_output(toy, batch, weights, tmp_path):
         for output in TOKEN:
             wanted = numpy_outputs.combine(own, output)
             close(found[output["name"]][row, :length], wanted)
-        for output in SEQUENCE:
-            wanted = numpy_outputs.pool_sequence(
-                own[-1], special, output["pooling"], output.get("special_tokens", True)
-            )
-            close(found[output["name"]][row], numpy_outputs.finish(wanted, output))
+        check_sequences(found, row, own[-1], special)
         close(found["sequence_output"][row, :length], own[-1])
     close(found["pooled_output"], NumpyEncoder(TOY, weights).pooled(states[-1]))
+
+
+def check_sequences(found, row, state, special):
+    for output in SEQUENCE:
+        wanted = numpy_outputs.pool_sequence(
+            state, special, output["pooling"], output.get("special_tokens", True)
+        )
+        close(found[output["name"]][row], numpy_outputs.finish(wanted, output))
 
 
 def close(got, wanted):
