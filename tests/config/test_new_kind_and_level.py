@@ -25,7 +25,7 @@ def run(program, *arguments):
 
 
 def test_a_kind(toy, tmp_path):
-    """`norm`: the length of the vector of each token, at each layer."""
+    """`only_tested`: the length of the vector of each token, at each layer."""
     run(
         """
         import sys
@@ -35,20 +35,20 @@ def test_a_kind(toy, tmp_path):
         from bert_features.config.kinds.base import numbered
         from bert_features.config.kinds.layers import Layers
 
-        class Norm(Layers):
-            name = "norm"
+        class OnlyTested(Layers):
+            name = "only_tested"
             summary = "the length of each token's vector"
             settings = frozenset({"layers"})
             levels = ("token",)
             has_vectors = False
 
             def names(self, output, num_layers):
-                return numbered(output.name or "norm", num_layers)
+                return numbered(output.name or "only_tested", num_layers)
 
             def specs(self, *arguments):
-                return [replace(s, kind="norm", width=1) for s in super().specs(*arguments)]
+                return [replace(s, kind="only_tested", width=1) for s in super().specs(*arguments)]
 
-        kinds.KINDS["norm"] = Norm()
+        kinds.KINDS["only_tested"] = OnlyTested()
         kinds.Kind = Literal[tuple(kinds.KINDS)]
 
         from keras import ops
@@ -58,7 +58,7 @@ def test_a_kind(toy, tmp_path):
             wide = computed.COMPUTE["layers"](encoded, [replace(o, width=8) for o in outputs])
             return {n: ops.sqrt(ops.sum(v * v, axis=-1, keepdims=True)) for n, v in wide.items()}
 
-        computed.COMPUTE["norm"] = compute
+        computed.COMPUTE["only_tested"] = compute
 
         import numpy as np
         from bert_features import FeatureExtractor, extract, plan, read_features
@@ -81,11 +81,11 @@ def test_a_kind(toy, tmp_path):
             [np.linalg.norm(v.astype(np.float64), axis=-1)[:, None] for v in r.features.values()]
             for r in layers
         ]
-        extractor = FeatureExtractor.from_checkpoint(kind="norm", **settings)
+        extractor = FeatureExtractor.from_checkpoint(kind="only_tested", **settings)
 
         def check(records):
             for record, vectors in zip(records, want, strict=True):
-                assert list(record.features) == ["norm_0", "norm_1"]
+                assert list(record.features) == ["only_tested_0", "only_tested_1"]
                 for found, expected in zip(record.features.values(), vectors, strict=True):
                     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
@@ -95,7 +95,7 @@ def test_a_kind(toy, tmp_path):
             output = f"{folder}/norms{suffix}"
             extract(extractor.config, path, output)
             with read_features(output) as file:
-                assert [f.kind for f in file.features] == ["norm", "norm"]
+                assert [f.kind for f in file.features] == ["only_tested"] * 2
                 assert file.layers == [-1, 0]
                 check(file)
         planned = plan(extractor.config, path)
@@ -106,9 +106,9 @@ def test_a_kind(toy, tmp_path):
         for result, vectors in zip(answer.json()["results"], want, strict=True):
             np.testing.assert_allclose(result["features"]["features_0"], vectors[0], rtol=1e-4)
         try:
-            FeatureExtractor.from_checkpoint(kind="norm", normalize=True, **settings)
+            FeatureExtractor.from_checkpoint(kind="only_tested", normalize=True, **settings)
         except ConfigError as error:
-            assert "normalize has no meaning for kind 'norm'" in str(error), error
+            assert "normalize has no meaning for kind 'only_tested'" in str(error), error
         else:
             raise AssertionError
         """,
