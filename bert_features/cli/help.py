@@ -19,7 +19,7 @@ GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS
 # The commands, each the name of its module, in the order of the help: a run, around texts,
 # checkpoints, a machine.
 COMMANDS = (
-    *("extract", "plan", "status", "check", "compare", "tokenize", "fill"),
+    *("extract", "plan", "status", "check", "compare", "tokenize"),
     *("neighbors", "plot", "serve"),
     *("download", "inspect", "convert", "export", "doctor", "verify", "compile"),
 )

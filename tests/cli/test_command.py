@@ -63,7 +63,6 @@ ERRORS = [
     ("extract in.txt -o o.npz --layers=-1 --device tpu", 2, "no TPU: this machine has none; pass"),
     ("extract in.txt -o o.npz --layers=-1 --level word --checkpoint albert", 2,
      "--word-split is 'bert', which needs a WordPiece vocabulary, and this checkpoint has anot"),
-    ("fill [MASK] --checkpoint albert", 1, "albert has no masked-LM head, which"),
     ("plan in.txt --layers=-1 --device tpu", 2, "no TPU: this machine has none; pass --device"),
     ("plan absent.txt", 1, "cannot read absent.txt: No such file"),
     ("plan in.csv", 1, "in.csv: no column 'text'"),

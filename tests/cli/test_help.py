@@ -101,7 +101,6 @@ def test_every_command_has_examples_that_parse(name):
 # Where a command's own tests are, if not in test_NAME.py here.
 TESTS = {
     "plan": "corpus/test_preview.py",
-    "fill": "extraction/test_masked_lm.py",
     "serve": "serving/test_run.py",
     "download": "checkpoints/test_download.py",
     "convert": "checkpoints/test_convert.py",

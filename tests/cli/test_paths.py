@@ -25,7 +25,6 @@ COMMANDS = {
     "check": "{paths}",
     "compare": "{a} {b}",
     "tokenize": "{input_path}",
-    "fill": "[MASK]",
     "neighbors": "{features} --query a",
     "serve": "",
     "inspect": "{checkpoint}",
@@ -43,7 +42,7 @@ COMMANDS = {
 # open the cache, a folder has no ledger, and the others are texts and a format.
 OTHERS = {
     *("extract .ledger", "plan.cache"),
-    *("fill.texts", "plot similarity.texts", "plot attention.texts", "convert.to"),
+    *("plot similarity.texts", "plot attention.texts", "convert.to"),
 }
 VALID = {
     **dict.fromkeys(["inputs", "input_path"], "in.csv"),

@@ -429,6 +429,19 @@ def test_recipe_23_scores_with_mteb(sentence_vectors, minilm_dir, tmp_path, orac
     np.testing.assert_allclose(pairwise, np.diag(model.similarity(found, found[::-1])), atol=1e-6)
 
 
+@pytest.fixture
+def pretrained(tmp_path):
+    """A folder with the head of masked language models."""
+    return shutil.copytree(ROOT / "tests" / "data" / "masked_lm", tmp_path / "pretrained")
+
+
+def test_recipe_24_the_likeliest_pieces_for_mask(pretrained, recipe):
+    want = np.array(json.loads((pretrained / "scores.json").read_text())["masked"][0]["log_probs"])
+    (ids, values) = (recipe["record"].features[name] for name in ("likely_ids", "likely"))
+    np.testing.assert_array_equal(ids, np.argsort(-want)[:, :3])
+    np.testing.assert_allclose(values, -np.sort(-want)[:, :3], atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def database():
     """A server of PostgreSQL with pgvector, to which a client without arguments connects."""

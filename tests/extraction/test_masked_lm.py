@@ -14,7 +14,6 @@ from bert_features.encoder import masked_lm
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.formats import FORMATS
 from tests import families
-from tests.cli.command_line import run
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_masked_lm import log_probabilities
 
@@ -112,49 +111,17 @@ def test_refusals(minilm_dir):
         make(outputs=[OUTPUT | {"top_k": 31}])
 
 
-def test_fill():
-    texts = ["the [MASK] is not it.", "[MASK] is [MASK]?"]
-    result = run("fill", *texts, "--checkpoint", FOLDER, "--uncased", "--top-k", 3)
-    assert result.exit_code == 0, result.output
-    pieces = (FOLDER / "vocab.txt").read_text().split()
-    want = np.array(GOLDEN["masked"][0]["log_probs"][2])
-    best = np.argsort(-want)[:3]
-    lines = result.stdout.splitlines()
-    assert lines[0] == texts[0]
-    assert lines[1].split() == ["piece", "probability", "log-probability"]
-    for line, i in zip(lines[2:5], best, strict=True):
-        assert line.split() == [pieces[i], f"{np.exp(want[i]):.2%}", f"{want[i]:.3f}"]
-    want = np.array(GOLDEN["masked"][1]["log_probs"][3])
-    found = [line.split()[0] for line in lines[lines.index("[MASK] 2 of 2") + 2 :][:3]]
-    assert found == [pieces[i] for i in np.argsort(-want)[:3]]
-
-
 def test_spare_rows_are_filled_in_by_their_ids(tmp_path):
     """They are a part of the softmax, as in transformers, and have no piece."""
     folder = shutil.copytree(FOLDER, tmp_path / "spare")
     pieces = (FOLDER / "vocab.txt").read_text().split()[:18]
     (folder / "vocab.txt").write_text("\ufeff" + "\n".join(pieces) + "\n\n")
-    text = GOLDEN["masked"][0]["texts"][0]
-    result = run("fill", text, "--checkpoint", folder, "--uncased", "--top-k", 30)
-    assert result.exit_code == 0, result.output
-    want = np.array(GOLDEN["masked"][0]["log_probs"][2])
-    rows = [line.split() for line in result.stdout.splitlines()[2:32]]
-    found = [row[0] if row[0] != "id" else f"id {row[1]}" for row in rows]
-    assert found == [(pieces + [f"id {i}" for i in range(18, 30)])[i] for i in np.argsort(-want)]
-    np.testing.assert_allclose([float(row[-1]) for row in rows], -np.sort(-want), atol=6e-4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a b"], "'a b' has no [MASK]; write [MASK] where"),
-        (["a " * 30 + "[MASK]"], "1 [MASK] of"),
-    ],
-)
-def test_fill_refuses_texts_without_a_mask(arguments, message):
-    result = run("fill", *arguments, "--checkpoint", FOLDER, "--uncased")
-    assert result.exit_code == 1
-    assert message in result.stderr
+    extractor = make(checkpoint=str(folder), outputs=[OUTPUT | {"top_k": 30}])
+    assert [*extractor.tokenizer.tokens] == pieces
+    (record,) = extractor([GOLDEN["masked"][0]["texts"][0]])
+    want = np.array(GOLDEN["masked"][0]["log_probs"])
+    np.testing.assert_array_equal(record.features["likely_ids"], np.argsort(-want))
+    np.testing.assert_allclose(record.features["likely"], -np.sort(-want), rtol=0, atol=1e-5)
 
 
 # Of each family [CLS], [SEP], [UNK], [PAD] and [MASK] with their ids.
@@ -217,12 +184,6 @@ def test_heads_with_byte_level_bpe(byte_level):
     spans = records[0].word_spans
     assert spans.starts.tolist() == [0, 2, 3 + len(mask)]
     assert spans.ends.tolist() == [1, 2 + len(mask), 7 + len(mask)]
-    result = run("fill", texts[0], "a", "--checkpoint", folder)
-    assert (result.exit_code, f"'a' has no {mask}" in result.stderr) == (1, True)
-    result = run("fill", texts[0], "--checkpoint", folder, "--top-k", 1)
-    ids = tokenizer.encode(texts[0]).ids
-    best = log_probs(folder, ids)[ids.index(tokenizer.token_to_id(mask))].max()
-    assert result.stdout.split()[-1] == f"{best:.3f}"
 
 
 def test_scores_with_byte_level_bpe(byte_level):
