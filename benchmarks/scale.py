@@ -40,7 +40,7 @@ from safetensors.numpy import save_file
 
 from bert_features import read_features
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.weight_names import stored_shapes, weights
+from bert_features.checkpoints.weights.weight_names import stored_shapes, weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.corpus.status import read_status
 from bert_features.formats.manifest import Manifest

@@ -1,4 +1,4 @@
-"""Writes the small files of torch.save that tests/checkpoints/test_pickle_weights.py reads.
+"""Writes the files of torch.save that tests/checkpoints/weights/test_pickle_weights.py reads.
 
     python -m venv torch_files
     torch_files/bin/pip install torch==2.13.0 safetensors

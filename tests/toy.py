@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_features.checkpoints.weight_names import weight_shapes
+from bert_features.checkpoints.weights.weight_names import weight_shapes
 from bert_features.config.bert_config import BertConfig
 
 TOY = BertConfig(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_features.checkpoints.weight_names import weight_shapes, weights
+from bert_features.checkpoints.weights.weight_names import weight_shapes, weights
 from bert_features.config.bert_config import BertConfig
 
 Batch = dict[str, np.ndarray]

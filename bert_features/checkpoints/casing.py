@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_features.checkpoints.weight_readers import WeightFiles, damage_is_an_error
+from bert_features.checkpoints.weights.weight_readers import WeightFiles, damage_is_an_error
 from bert_features.text.tokenizer_files import keeps_case, read_pieces
 from bert_features.text.tokenizer_json import bert_normalizer, read_outline
 from bert_features.text.tokenizer_settings import CONFIG, TOKENIZER, read_config

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_features.checkpoints.locate import STATE_FILE
-from bert_features.checkpoints.multi_vector import MultiVectorSettings
-from bert_features.checkpoints.sentence_transformers import SentenceTransformersSettings
-from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import SAVED_MODEL, WeightFiles
+from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
+from bert_features.checkpoints.modules.sentence_transformers import SentenceTransformersSettings
+from bert_features.checkpoints.weights.file_names import SAVED_MODEL, STATE_FILE
+from bert_features.checkpoints.weights.weight_names import Kind
+from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.config.bert_config import BertConfig, Family
 from bert_features.config.poolings import DenseModule
 from bert_features.files import Role

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.checkpoints import modules, sentence_transformers, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.modules import sentence_transformers
 from bert_features.checkpoints.read import has_pooler, read_weights, warn_of_heads
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
+from bert_features.checkpoints.weights import weight_names
+from bert_features.checkpoints.weights.file_names import MAIN_CONFIG, MODULES, TRANSFORMER_CONFIGS
 from bert_features.config.architectures import ARCHITECTURES, OF_NO_FILE
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import ConfigError, OutputError
@@ -187,8 +189,7 @@ TARGETS: dict[str, Callable[[BertConfig, Weights, Path], None]] = {
 _WRITTEN = {
     *(*tokenizer_files.NAMES, "tokenizer_config.json", "config.json", "model.safetensors"),
     *("bert_config.json", f"{TF1_PREFIX}.index", f"{TF1_PREFIX}.data-00000-of-00001"),
-    *(modules.MODULES, modules.MAIN_CONFIG),
-    modules.TRANSFORMER_CONFIGS[0],
+    *(MODULES, MAIN_CONFIG, TRANSFORMER_CONFIGS[0]),
 }
 
 

@@ -5,21 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack, get_args
 
-from bert_features.checkpoints import sources
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.inferred_config import infer_config
-from bert_features.checkpoints.locate import locate
-from bert_features.checkpoints.multi_vector import read_multi_vector
-from bert_features.checkpoints.other_files import check_regular
-from bert_features.checkpoints.read import check_config
-from bert_features.checkpoints.sentence_transformers import (
+from bert_features.checkpoints.modules.multi_vector import read_multi_vector
+from bert_features.checkpoints.modules.sentence_transformers import (
     SentenceTransformersSettings,
     read_sentence_transformers,
 )
-from bert_features.checkpoints.sources import Source, local_file, source_of
-from bert_features.checkpoints.weight_names import Kind
-from bert_features.checkpoints.weight_readers import WeightFiles
+from bert_features.checkpoints.read import check_config
+from bert_features.checkpoints.sources.registry import SOURCES, Source, local_file, source_of
+from bert_features.checkpoints.weights.inferred_config import infer_config
+from bert_features.checkpoints.weights.locate import locate
+from bert_features.checkpoints.weights.other_files import check_regular
+from bert_features.checkpoints.weights.weight_names import Kind
+from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.config.architectures import model_type_of
 from bert_features.config.bert_config import (
     BertConfig,
@@ -103,7 +102,7 @@ def find_without_tensorflow(
     """
     _check_hidden_act(options.get("hidden_act"))
     name = str(name)
-    if source_of(name) is sources.SOURCES["TfHub"]:
+    if source_of(name) is SOURCES["TfHub"]:
         return None
     located = _locate(name)
     return None if located[1].may_lack_config else _describe(name, located, **options)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.multi_vector import MultiVectorSettings
+from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import KINDS, needs
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling

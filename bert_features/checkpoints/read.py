@@ -7,12 +7,12 @@ from itertools import chain
 
 import numpy as np
 
-from bert_features.checkpoints import masked_lm, weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.encoder_names import StoredNames, sort_names, trained_poolers
-from bert_features.checkpoints.multi_vector import PROJECTION, STANFORD
-from bert_features.checkpoints.sentence_transformers import read_dense
-from bert_features.checkpoints.weight_readers import damage_is_an_error, some, view_floats
+from bert_features.checkpoints.modules.multi_vector import PROJECTION, STANFORD
+from bert_features.checkpoints.modules.sentence_transformers import read_dense
+from bert_features.checkpoints.weights import masked_lm, weight_names
+from bert_features.checkpoints.weights.encoder_names import StoredNames, sort_names, trained_poolers
+from bert_features.checkpoints.weights.weight_readers import damage_is_an_error, some, view_floats
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import needs
 from bert_features.config.output_specs import dense_modules, needs_pooler
@@ -78,7 +78,7 @@ def view_weights(
     weights = weight_names.folded(dict(_view_each(checkpoint, names, rows)))
     if head:
         words = weights["embeddings/word_embeddings"]
-        weights |= masked_lm.read_head(checkpoint, stored_head, words)
+        weights |= _read_head(checkpoint, stored_head, words)
     checkpoint.weights.close()
     if not all(np.isfinite(value).all() for value in weights.values()):
         logger.warning("%s: some weights are not finite", checkpoint.name)
@@ -103,7 +103,7 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
         heads = read_dense(checkpoint, modules)
         if head:
             ((_, words),) = _view_each(checkpoint, names, rows[:1])
-            heads |= masked_lm.read_head(checkpoint, _head_of(checkpoint, names), words)
+            heads |= _read_head(checkpoint, _head_of(checkpoint, names), words)
         if any(used):
             rows = [row for row in rows if row.canonical.startswith("pooler/")]
         digest = hashlib.sha256()
@@ -136,6 +136,13 @@ def _names_in(checkpoint: Checkpoint) -> StoredNames:
 def _head_of(checkpoint: Checkpoint, names: StoredNames) -> dict[str, str]:
     shapes = checkpoint.weights.reader.shapes()
     return masked_lm.stored_head(shapes, checkpoint.kind, checkpoint.config, prefix=names.prefix)
+
+
+def _read_head(
+    checkpoint: Checkpoint, stored: dict[str, str], words: np.ndarray
+) -> dict[str, np.ndarray]:
+    files, config = checkpoint.weights, checkpoint.config
+    return masked_lm.read_head(checkpoint.name, files, config, stored, words)
 
 
 def _check_hash(checkpoint: Checkpoint) -> None:

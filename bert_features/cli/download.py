@@ -56,7 +56,7 @@ def download(
         return
     if verify and len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} exclude each other; pass only one")
-    from bert_features.checkpoints import download as checkpoints
+    from bert_features.checkpoints.sources import download as checkpoints
 
     if verify:
         print(f"{checkpoints.verify(name)}: every file is as recorded")
@@ -67,7 +67,7 @@ def download(
 
 
 def _print_table() -> None:
-    from bert_features.checkpoints.published import PUBLISHED, aliases_of
+    from bert_features.checkpoints.sources.published import PUBLISHED, aliases_of
     from bert_features.files import cache_dir
 
     cache = cache_dir()

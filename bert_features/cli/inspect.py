@@ -57,7 +57,7 @@ def _find(name: str) -> "Checkpoint":
 def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The facts, as `--json` prints them."""
     from bert_features.checkpoints.read import has_head, has_pooler
-    from bert_features.checkpoints.weight_names import parameter_count
+    from bert_features.checkpoints.weights.weight_names import parameter_count
     from bert_features.config.bert_config import family_evidence, unknown_keys
     from bert_features.config.json_files import read_json_object
 

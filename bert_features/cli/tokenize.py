@@ -103,7 +103,7 @@ def _make_tokenizer(settings: ExtractConfig) -> "Tokenizer":
 def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFile", bool]:
     """The file of a tokenizer without a checkpoint, and whether to lower-case."""
     from bert_features.checkpoints.casing import casing_of_vocabulary
-    from bert_features.checkpoints.sources import local_file
+    from bert_features.checkpoints.sources.registry import local_file
     from bert_features.text.tokenizer_files import keeps_case, read_tokenizer
     from bert_features.text.tokenizer_settings import read_config
 

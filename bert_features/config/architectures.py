@@ -57,9 +57,11 @@ class Architecture:
         return {"rope_divisor": "factor"} | older | own
 
     def fixed_keys(self) -> dict[str, Any]:
-        """Key -> the only supported value; the keys of `FIXED` are included."""
+        """Key -> the only supported value, also of `FIXED` and of what a family has by its code."""
         neutral = self.neutral.split()
-        return {key: only for key, only in FIXED.items() if key not in neutral} | dict(self.fixed)
+        by_code = {key: only for key, only in self.values.items() if key in BY_CODE}
+        of_all = {key: only for key, only in FIXED.items() if key not in neutral}
+        return of_all | by_code | dict(self.fixed)
 
 
 # Keys of every family without effect on the numbers of an encoder, by the reason.
@@ -270,11 +272,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "rope_scaling sliding_window",
     ),
 }
-# The keys of `BertConfig` that no file has: what a family has by its code, or derived values.
-OF_NO_FILE = {
-    *("has_pooler", "position_offset", "rope_divisor", "biases", "norm_first", "gated"),
-    *("first_block_norm", "final_norm", "always_projects"),
-}
+# The keys of `BertConfig` that a family has by its code; a file with another value is refused.
+BY_CODE = {"has_pooler", "biases", "norm_first", "first_block_norm", "final_norm", "gated"}
+# The keys that no file has: those, and derived values.
+OF_NO_FILE = BY_CODE | {"position_offset", "rope_divisor", "always_projects"}
 # The keys of `BertConfig` that only BERT's relatives have; in BERT's files they mean nothing.
 OF_RELATIVES = OF_NO_FILE | {
     *("embedding_size", "num_hidden_groups", "pad_token_id", "relative_attention_num_buckets"),

@@ -17,13 +17,13 @@ from typing import Any, get_args
 import tensorflow as tf
 
 from bert_features import __version__
-from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import config_values
 from bert_features.checkpoints.description import describe_checkpoint, describe_vocabulary
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.modules.sentence_transformers import write_settings
 from bert_features.checkpoints.read import read_weights
-from bert_features.checkpoints.sentence_transformers import write_settings
+from bert_features.checkpoints.weights import weight_names
 from bert_features.config.layers import Layers
 from bert_features.config.outputs import Outputs
 from bert_features.config.recipe import RECIPE, Recipe, describe_output

@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_features.batches.packing import encode_texts
-from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.sentence_transformers import read_dense
+from bert_features.checkpoints.modules.sentence_transformers import read_dense
+from bert_features.checkpoints.weights import weight_names
 from bert_features.config.output_specs import (
     blocks_needed,
     dense_modules,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
+from bert_features.checkpoints.modules.sentence_transformers import read_dense
 from bert_features.checkpoints.read import view_weights
-from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import OutputSpec
 from bert_features.config.input_format import FIELD_NAMES, InputFormat

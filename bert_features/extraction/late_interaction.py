@@ -1,8 +1,8 @@
 """What a checkpoint for late interaction does to documents and queries, by its tokenizer's ids."""
 
 from bert_features.batches.sides import Side, Sides
-from bert_features.checkpoints import multi_vector
-from bert_features.checkpoints.multi_vector import MultiVectorSettings
+from bert_features.checkpoints.modules import multi_vector
+from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text.tokenizer import Tokenizer

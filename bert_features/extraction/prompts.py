@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.multi_vector import QUERY
+from bert_features.checkpoints.modules.multi_vector import QUERY
 from bert_features.checkpoints.pooling import auto_text_changes, late_interaction
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import uses_auto_pooling

@@ -15,9 +15,9 @@ from keras import ops
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import write_checkpoint
 from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.modules.sentence_transformers import read_dense
 from bert_features.checkpoints.pooling import auto_pooling, auto_text_changes
 from bert_features.checkpoints.read import read_weights
-from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.config.bert_config import BertConfig, config_family
 from bert_features.config.kinds import check_kinds
 from bert_features.config.output_specs import (

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_features.checkpoints.weight_readers import some
+from bert_features.checkpoints.weights.weight_readers import some
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.kinds import Predictions
 from bert_features.encoder.types import Tensor

@@ -18,8 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_features.checkpoints import weight_names
-from bert_features.checkpoints.weight_readers import some
+from bert_features.checkpoints.weights import weight_names
+from bert_features.checkpoints.weights.weight_readers import some
 from bert_features.config import bert_config
 from bert_features.encoder.attention.plain import MASK_BIAS
 from bert_features.encoder.forms import check_backend

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from bert_features.checkpoints.published import resolve
+from bert_features.checkpoints.sources.published import resolve
 from bert_features.errors import CheckpointError
 from bert_features.official import refusing
 from bert_features.official.user_inputs import eagerly

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.locate import MINILM
+from bert_features.checkpoints.sources.minilm import MINILM
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import EMBEDDINGS, resolve_layers

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from bert_features import __version__
 from bert_features.batches.pieces import Pieces, find_pieces
 from bert_features.batches.words import WordSplit
-from bert_features.checkpoints.locate import MINILM
+from bert_features.checkpoints.sources.minilm import MINILM
 from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_spans

@@ -101,8 +101,8 @@ def _architecture(
 ) -> tuple[str, BertConfig, Checkpoint | None]:
     """The name and the architecture, and the checkpoint if it is one's."""
     from bert_features.checkpoints.find import find_checkpoint
-    from bert_features.checkpoints.published import find_published
-    from bert_features.checkpoints.sources import local_file
+    from bert_features.checkpoints.sources.published import find_published
+    from bert_features.checkpoints.sources.registry import local_file
 
     alone = settings.config_file if "checkpoint" not in settings.model_fields_set else None
     found = None

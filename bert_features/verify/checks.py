@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.locate import MINILM
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sources.minilm import MINILM
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord
 from bert_features.verify import other_runtime

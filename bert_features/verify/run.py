@@ -7,7 +7,7 @@ from typing import Any
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.locate import MINILM
+from bert_features.checkpoints.sources.minilm import MINILM
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.layers import EMBEDDINGS
 from bert_features.encoder.step import Precision

@@ -7,9 +7,9 @@ import pytest
 
 from bert_features.checkpoints.casing import casing_of, casing_of_vocabulary
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.tf_hub import names_of
+from bert_features.checkpoints.sources.tf_hub import names_of
 from bert_features.checkpoints.tokenizer import check_casing
-from bert_features.checkpoints.weight_readers import WeightFiles
+from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.errors import CheckpointError
 from bert_features.text.vocabulary import read_vocab
 from tests.toy import TOY_VOCAB

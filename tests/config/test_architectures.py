@@ -164,6 +164,8 @@ def test_the_family_is_shown_by_the_config_or_else_by_the_weights(values, kind, 
             MODERNBERT | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
             "rope_type is 'yarn'; allowed: default",
         ),
+        (MODERNBERT | {"norm_first": False}, "norm_first is False; only True is supported"),
+        (ELECTRA | {"has_pooler": True}, "has_pooler is True; only False is supported"),
         *(
             (MODERNBERT | wrong, "rope_parameters, .* is not what transformers writes")
             for wrong in (

@@ -67,7 +67,7 @@ def check_command(command: list[str]) -> None:
 
 def read_tests(path: Path) -> str:
     """The text of a module of tests, or of a folder's modules."""
-    files = [path] if path.is_file() else sorted(path.glob("test_*.py"))
+    files = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_features.checkpoints import tf_hub
+from bert_features.checkpoints.sources import tf_hub
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, TOY_VOCAB
 

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features import BertFeatures, FeatureExtractor, find_checkpoint
 from bert_features.checkpoints.convert import convert
-from bert_features.checkpoints.sentence_transformers import read_dense
+from bert_features.checkpoints.modules.sentence_transformers import read_dense
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
 from bert_features.export.loading import load_export

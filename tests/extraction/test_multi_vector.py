@@ -16,8 +16,8 @@ from bert_features import (
     read_features,
 )
 from bert_features.checkpoints.convert import convert
+from bert_features.checkpoints.modules.sentence_transformers import read_dense
 from bert_features.checkpoints.read import read_weights
-from bert_features.checkpoints.sentence_transformers import read_dense
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.export.savedmodel import export_savedmodel
 from tests import families

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from bert_features.checkpoints import weight_names
+from bert_features.checkpoints.weights import weight_names
 
 
 def write_tf1_checkpoint(prefix, weights, *, scope="bert/", extra=None):

@@ -6,7 +6,7 @@ import pytest
 
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.tokenizer import tokenizer_of
-from bert_features.checkpoints.weight_readers import WeightFiles
+from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.errors import CheckpointError
 from bert_features.text.json_model import JsonModel
 from bert_features.text.tokenizer_files import NAMES, read_tokenizer

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from bert_features.checkpoints.published import find_published
-from bert_features.checkpoints.weight_names import parameter_count
+from bert_features.checkpoints.sources.published import find_published
+from bert_features.checkpoints.weights.weight_names import parameter_count
 from bert_features.cli import app
 from bert_features.cli.compile import _listed
 from bert_features.config.extract_config import ExtractConfig

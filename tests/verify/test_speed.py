@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from bert_features.checkpoints.published import find_published
+from bert_features.checkpoints.sources.published import find_published
 from bert_features.cli import app
 from bert_features.cli.verify import _surroundings
 from bert_features.extraction import preparation

@@ -1,0 +1,1 @@
+"""The weights of a checkpoint: their files, their names, and their readers."""

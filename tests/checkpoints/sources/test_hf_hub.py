@@ -1,0 +1,275 @@
+"""Models of the Hugging Face Hub, from a local cache that the tests lay out."""
+
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import filter_repo_objects
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sources import download, hf_hub
+from bert_features.errors import CheckpointError
+from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
+from tests.reference.torch_file import zip_of
+from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
+
+WEIGHTS = random_weights(TOY)
+COMMIT, OLDER = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The Hub's cache as huggingface_hub keeps it, and no network."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "hub"
+
+
+def snapshot(cache, name, commit=COMMIT, branch="main"):
+    model = cache / f"models--{name.replace('/', '--')}"
+    (model / "refs").mkdir(parents=True, exist_ok=True)
+    (model / "refs" / branch).write_text(commit)
+    folder = model / "snapshots" / commit
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["hf:org/toy-cased", "org/toy-cased", "hf:org/toy-cased@main"])
+def test_a_model_of_the_cache(cache, name):
+    folder = write_directory(snapshot(cache, "org/toy-cased"), TOY, TOY_VOCAB, WEIGHTS)
+    checkpoint = find_checkpoint(name)
+    assert checkpoint.name == name
+    assert checkpoint.weights_path == folder / "model.safetensors"
+    assert checkpoint.vocab_file == folder / "vocab.txt"
+    assert checkpoint.config.hidden_act == "gelu_erf"
+    assert checkpoint.do_lower_case is False  # the folder is named by the commit
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+def test_a_model_of_sentence_transformers(cache):
+    """Its weights may be in a folder of their own."""
+    folder = snapshot(cache, "org/toy-cased")
+    write_directory(folder / "0_Transformer", TOY, TOY_VOCAB, WEIGHTS)
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    checkpoint = find_checkpoint("hf:org/toy-cased")
+    assert checkpoint.sentence_transformers.transformer_path == "0_Transformer"
+    assert checkpoint.weights_path == folder / "0_Transformer" / "model.safetensors"
+
+
+def test_the_files_of_sentence_transformers_are_asked_for():
+    wanted = [
+        "modules.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "1_SpladePooling/config.json",
+        "2_MultiVectorMask/config.json",
+        "3_Normalize/config.json",
+        "artifact.metadata",
+        "added_tokens.json",
+        "special_tokens_map.json",
+        "spm.model",
+        "adapter_config.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "0_Transformer/config.json",
+        "0_Transformer/model.safetensors",
+        "0_Transformer/sentence_xlm-roberta_config.json",
+    ]
+    pickles = ["0_Transformer/pytorch_model.bin", "pytorch_model-00001-of-00002.bin"]
+    dense = ["2_Dense/pytorch_model.bin"]
+    others = ["onnx/model.onnx", "tf_model.h5", "optimizer.pt", "training_args.bin"]
+    files = [*others, *pickles, *dense, *wanted]
+    for patterns, found in {
+        (*hf_hub.FILES,): wanted,
+        (*hf_hub.PICKLES,): pickles,
+        (*hf_hub.DENSE_PICKLES,): dense,
+    }.items():
+        assert [*filter_repo_objects(files, allow_patterns=[*patterns])] == found
+
+
+def test_a_revision(cache):
+    new = write_directory(snapshot(cache, "org/toy"), TOY, TOY_VOCAB, WEIGHTS)
+    old = write_directory(snapshot(cache, "org/toy", OLDER, "v1"), TOY, TOY_VOCAB, WEIGHTS)
+    assert find_checkpoint("hf:org/toy").weights_path.parent == new
+    assert find_checkpoint("hf:org/toy@v1").weights_path.parent == old
+    assert find_checkpoint(f"org/toy@{OLDER}").weights_path.parent == old
+    with pytest.raises(
+        CheckpointError, match=r"the model 'org/toy' at 'v2' cannot be fetched from"
+    ):
+        find_checkpoint("hf:org/toy@v2")
+
+
+def test_a_path_goes_before_the_hub(cache, tmp_path):
+    write_directory(snapshot(cache, "org/toy"), TOY, TOY_VOCAB, WEIGHTS)
+    write_directory(tmp_path / "org" / "toy", TOY, TOY_VOCAB, WEIGHTS)
+    assert not find_checkpoint("org/toy").weights_path.is_relative_to(cache)
+    write_directory(tmp_path / "tf1", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
+    for part in (tmp_path / "tf1").glob("bert_model.ckpt.*"):
+        part.rename(part.with_name(part.name.replace("bert_model.ckpt", "model-9")))
+    assert find_checkpoint("tf1/model-9").kind == "tf1"  # a prefix, which is no file
+
+
+@pytest.mark.parametrize("name", ["hf:org/absent", "org/absent"])
+def test_a_model_that_cannot_be_had(cache, name):
+    with pytest.raises(CheckpointError) as caught:
+        find_checkpoint(name)
+    message = str(caught.value)
+    assert "model 'org/absent' cannot be fetched from the Hugging Face Hub: " in message
+    assert "\n" not in message
+    assert ("there is no such path" in message) is not name.startswith("hf:")
+
+
+class Hub:
+    """The Hub as its library shows it: files of each revision, and discussions."""
+
+    def __init__(self, monkeypatch, root, revisions, discussions=(), failing=False):
+        self.asked, self.root, self.revisions = [], root, revisions
+        self.discussions, self.failing = discussions, failing
+        monkeypatch.setattr("huggingface_hub.snapshot_download", self.snapshot_download)
+        monkeypatch.setattr("huggingface_hub.HfApi", lambda: self)
+
+    def snapshot_download(self, model, *, revision, allow_patterns):
+        self.asked.append((revision, allow_patterns))
+        folder = self.root / "snapshots" / (revision or "main").replace("/", "-")
+        files = self.revisions[revision or "main"]
+        for name in filter_repo_objects(files, allow_patterns=allow_patterns):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(files[name])
+        if revision:
+            (self.root / "refs" / "refs" / "pr").mkdir(parents=True, exist_ok=True)
+            (self.root / "refs" / revision).write_text("")
+        return str(folder)
+
+    def get_repo_discussions(self, model, *, author, discussion_type, discussion_status):
+        assert (author, discussion_type) == ("SFconvertbot", "pull_request")
+        assert discussion_status == "open"
+        if self.failing:
+            raise OSError("no\nnetwork")
+        yield from self.discussions
+
+    def list_repo_commits(self, model, revision="main"):
+        names = {"main": ["m1", "m0"], "refs/pr/2": ["x", "m0"]}
+        return [SimpleNamespace(commit_id=one) for one in names.get(revision, ["x", "m1", "m0"])]
+
+    def list_repo_files(self, model, *, revision):
+        return [*self.revisions[revision or "main"]]
+
+
+def offer(number, author="SFconvertbot", title="Adding `safetensors` variant of this model"):
+    return SimpleNamespace(author=author, title=title, git_reference=f"refs/pr/{number}")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The files of a model with safetensors, and of the same with a pickle and a module."""
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    safe = {path.name: path.read_bytes() for path in folder.iterdir()}
+    pickled = safe | {
+        "pytorch_model.bin": zip_of(huggingface_weights(WEIGHTS, TOY)),
+        "2_Dense/config.json": b"{}",
+        "2_Dense/pytorch_model.bin": b"",
+    }
+    del pickled["model.safetensors"]
+    return safe, pickled
+
+
+def test_the_pull_request_of_the_hubs_bot_goes_before_a_pickle(
+    monkeypatch, tmp_path, files, caplog
+):
+    safe, pickled = files
+    offers = [offer(1, author="stranger"), offer(2), offer(3, title="x"), offer(4)]
+    hub = Hub(monkeypatch, tmp_path, {"main": pickled, "refs/pr/4": pickled | safe}, offers)
+    with caplog.at_level(logging.INFO, "bert_features"):
+        found = find_checkpoint("hf:org/name")
+    assert found.weights_path == tmp_path / "snapshots" / "refs-pr-4" / "model.safetensors"
+    assert "org/name has no safetensors; those of its refs/pr/4 are read" in caplog.text
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    dense = hf_hub.FILES + hf_hub.DENSE_PICKLES
+    assert hub.asked == [
+        (None, hf_hub.FILES),
+        ("refs/pr/4", hf_hub.FILES),
+        ("refs/pr/4", dense),
+    ]
+    hub.failing = True  # without a network
+    assert find_checkpoint("hf:org/name").weights_path == found.weights_path
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("name", ["hf:org/name", "hf:org/name@v1"])
+def test_a_pickle_where_no_pull_request_fits(monkeypatch, tmp_path, files, name, failing):
+    """Strangers' do not, nor those of an older commit; a revision is the one that was asked for."""
+    _, pickled = files
+    offers = [offer(1, author="stranger"), offer(2)]
+    hub = Hub(monkeypatch, tmp_path, {"main": pickled, "v1": pickled}, offers, failing)
+    found = find_checkpoint(name)
+    assert found.weights_path.name == "pytorch_model.bin"
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    revision = name.partition("@")[2] or None
+    both = hf_hub.FILES + hf_hub.PICKLES + hf_hub.DENSE_PICKLES
+    assert hub.asked == [(revision, hf_hub.FILES), (revision, both)]
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        (["tf_model.h5"], "hf:org/name/tf_model.h5 is a file of Keras"),
+        (["adapter_model.safetensors", "adapter_config.json"], "is a LoRA adapter"),
+        ([], "'org/name' of the Hugging Face Hub has no model.safetensors and no pytorch_model"),
+    ],
+)
+def test_a_model_without_weights_that_are_read(monkeypatch, tmp_path, there, message):
+    Hub(monkeypatch, tmp_path, {"main": dict.fromkeys(there, b"") | {"config.json": b"{}"}})
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint("hf:org/name")
+
+
+def test_a_pickle_of_the_cache(cache):
+    folder = write_directory(snapshot(cache, "org/old"), TOY, TOY_VOCAB, WEIGHTS)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(zip_of(huggingface_weights(WEIGHTS, TOY)))
+    assert_same(read_weights(find_checkpoint("hf:org/old"), pooler=True), WEIGHTS)
+
+
+def test_pickles_are_not_asked_for_beside_safetensors(monkeypatch, cache, tmp_path):
+    asked = {}
+
+    def snapshot_download(model, **settings):
+        asked.update(settings, model=model)
+        return str(write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    assert find_checkpoint("hf:org/name@dev").config.hidden_size == 8
+    assert asked == {"model": "org/name", "revision": "dev", "allow_patterns": hf_hub.FILES}
+    assert not [name for name in hf_hub.FILES if name.endswith((".bin", ".pt", ".h5", "*"))]
+
+
+@pytest.mark.parametrize("name", ["hf:", "hf:../x", "hf:a/b/c", "hf:org/na me", "hf:org/x@"])
+def test_names_that_name_no_model(name):
+    with pytest.raises(CheckpointError, match="the form is hf:org/name or hf:org/name@revision"):
+        find_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b/c", "./model", "../model", "org/m.safetensors", "org/bert_model.ckpt", "word"]
+)
+def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="there is no checkpoint "):
+        find_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["google-bert/bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"]
+)
+def test_names_with_a_slash_are_the_hubs(cache, monkeypatch, tmp_path, name):
+    monkeypatch.setattr(download, "cache_dir", lambda: tmp_path / "downloads")
+    monkeypatch.setattr(download, "download", lambda name: pytest.fail(f"{name} is downloaded"))
+    folder = write_directory(snapshot(cache, name), TOY, TOY_VOCAB, WEIGHTS)
+    assert find_checkpoint(name).weights_path == folder / "model.safetensors"

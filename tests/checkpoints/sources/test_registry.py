@@ -1,0 +1,51 @@
+"""The table of sources: which one a name means, and how often the weights are opened."""
+
+import pytest
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import has_head, has_pooler, read_weights
+from bert_features.checkpoints.sources.registry import SOURCES, source_of
+from bert_features.checkpoints.weights import weight_readers
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("minilm", "Minilm"),
+        ("https://tfhub.dev/google/bert/1", "TfHub"),
+        ("https://example.org/bert.tar.gz", "TfHub"),
+        ("gs://bucket/bert", "Address"),
+        ("s3://bucket/bert/bert_model.ckpt", "Address"),
+        ("http://example.org/bert", "Address"),
+        ("bert-base-uncased", "Published"),
+        ("Uncased_L-2_H-128_A-2", "Published"),
+        ("org/name", "Hub"),
+        ("hf:name@main", "Hub"),
+        ("org/model.safetensors", "LocalPath"),
+        ("no such name", "LocalPath"),
+    ],
+)
+def test_the_source_of_a_name(name, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert source_of(name) is SOURCES[source]
+
+
+def test_a_path_that_exists_hides_a_published_name_and_a_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert-base-uncased", "org/name", "minilm"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "bert-mini.index").touch()
+    assert source_of("bert-base-uncased") is source_of("org/name") is SOURCES["LocalPath"]
+    assert source_of("bert-mini") is SOURCES["LocalPath"]
+    assert source_of("minilm") is SOURCES["Minilm"]
+
+
+def test_weights_are_opened_once_from_finding_to_reading(copy, monkeypatch):
+    opened = []
+    real = weight_readers.open_weights
+    monkeypatch.setattr(weight_readers, "open_weights", lambda *of: opened.append(of) or real(*of))
+    checkpoint = find_checkpoint(copy)
+    has_head(checkpoint)
+    read_weights(checkpoint, pooler=has_pooler(checkpoint))
+    assert len(opened) == 1
+    assert "reader" not in vars(checkpoint.weights)  # the memory that it mapped is given back

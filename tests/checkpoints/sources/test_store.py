@@ -1,0 +1,296 @@
+"""Checkpoints on object stores: what is copied, when it is copied again, and errors in one line."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save_file
+
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.read import read_weights
+from bert_features.checkpoints.sources import store
+from bert_features.errors import CheckpointError, ConfigError
+from tests.reference.object_store import ObjectStore, ServerError
+from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
+from tests.reference.torch_file import zip_of
+from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.weights import assert_same
+
+WEIGHTS = random_weights(TOY)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def upload(store, folder, to):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.files[f"{to}/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
+
+
+@pytest.fixture
+def safetensors(object_store, tmp_path):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    (folder / "pytorch_model.bin").write_bytes(b"\x80")
+    (folder / "README.md").write_text("of no use here")
+    (folder / "tokenizer.json").write_text("{}")
+    upload(object_store, folder, "bucket/models/toy-cased")
+    return object_store
+
+
+def copied(cache):
+    return sorted(
+        path.name for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"
+    )
+
+
+@pytest.mark.parametrize("end", ["", "/", "/model.safetensors"])
+def test_safetensors(safetensors, cache, end):
+    checkpoint = find_checkpoint(f"toy://bucket/models/toy-cased{end}")
+    assert checkpoint.name == f"toy://bucket/models/toy-cased{end}"
+    assert checkpoint.do_lower_case is False  # by the folder's name
+    assert checkpoint.vocab_file.name == "vocab.txt"
+    assert checkpoint.weights_path.is_relative_to(cache)
+    assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    names = [".source.json", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
+    assert copied(cache) == names
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner):
+    write_directory(tmp_path / "m" / inner, TOY, TOY_VOCAB, WEIGHTS)
+    module = "sentence_transformers.models."
+    files = {
+        "modules.json": [
+            {"type": f"{module}Transformer", "path": inner},
+            {"type": f"{module}Pooling", "path": "1_Pooling"},
+            {"type": f"{module}Dense", "path": "2_Dense"},
+        ],
+        "1_Pooling/config.json": {"pooling_mode_cls_token": True},
+        "2_Dense/config.json": {"in_features": 8, "out_features": 4, "bias": True},
+        "2_Dense/model.safetensors": "a parameter takes a byte" * 2,
+        "2_Dense/pytorch_model.bin": {},
+        "config_sentence_transformers.json": {"prompts": {"q": "query: "}},
+        "sentence_bert_config.json" if not inner else f"{inner}/sentence_bert_config.json": {
+            "max_seq_length": 20
+        },
+    }
+    for name, values in files.items():
+        (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "m" / name).write_text(json.dumps(values))
+    upload(object_store, tmp_path / "m", "bucket/toy-cased")
+    found = find_checkpoint("toy://bucket/toy-cased")
+    assert found.sentence_transformers.pooling_modes == ("cls",)
+    assert found.sentence_transformers.prompts == {"q": "query: "}
+    assert found.sentence_transformers.max_seq_length == 20
+    assert found.sentence_transformers.unsupported is None
+    assert found.vocab_file.is_file()
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    assert copied(cache).count("model.safetensors") == 2  # of the encoder and of Dense
+    assert "pytorch_model.bin" not in copied(cache)
+    object_store.fetched.clear()
+    find_checkpoint("toy://bucket/toy-cased")
+    assert set(object_store.fetched) <= {"bucket/toy-cased/modules.json"}
+
+
+@pytest.mark.parametrize("end", ["", "/bert_model.ckpt", "/bert_model.ckpt.index"])
+def test_a_tf1_checkpoint_without_those_beside_it(object_store, tf1, cache, end):
+    upload(object_store, tf1, "bucket/run")
+    files = object_store.files
+    for path in [path for path in files if "/bert_model.ckpt." in path]:
+        for step in (1, 2):
+            files[path.replace("bert_model.ckpt", f"model.ckpt-{step}")] = files[path]
+    assert_same(read_weights(find_checkpoint(f"toy://bucket/run{end}"), pooler=True), WEIGHTS)
+    assert not [name for name in copied(cache) if name.startswith("model.ckpt-")]
+
+
+def test_the_latest_by_the_state_file(object_store, tf1, cache):
+    upload(object_store, tf1, "bucket/run")
+    files = object_store.files
+    for path in [path for path in files if "/bert_model.ckpt." in path]:
+        content = files.pop(path)
+        for step in (1, 2):
+            files[path.replace("bert_model.ckpt", f"model.ckpt-{step}")] = content
+    files["bucket/run/checkpoint"] = b'model_checkpoint_path: "/old/machine/model.ckpt-2"\n'
+    assert find_checkpoint("toy://bucket/run").weights_path.name == "model.ckpt-2"
+    assert "model.ckpt-1.index" not in copied(cache)
+
+
+def test_a_saved_model(object_store, saved_model):
+    upload(object_store, saved_model, "bucket/hub/4")
+    for end in ("", "/saved_model.pb"):
+        checkpoint = find_checkpoint(f"toy://bucket/hub/4{end}")
+        assert checkpoint.do_lower_case is True
+        assert checkpoint.vocab_file.parent.name == "assets"
+        assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+
+
+def test_shards(safetensors, tmp_path, cache):
+    tensors = huggingface_weights(WEIGHTS, TOY)
+    names, shards = sorted(tensors), {}
+    for i in range(2):
+        shard = f"model-0000{i + 1}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in names[i::2]}, tmp_path / shard)
+        safetensors.files[f"bucket/models/toy-cased/{shard}"] = (tmp_path / shard).read_bytes()
+        shards |= dict.fromkeys(names[i::2], shard)
+    del safetensors.files["bucket/models/toy-cased/model.safetensors"]
+    index = "bucket/models/toy-cased/model.safetensors.index.json"
+    safetensors.files[index] = json.dumps({"weight_map": shards}).encode()
+    assert_same(
+        read_weights(find_checkpoint("toy://bucket/models/toy-cased"), pooler=True), WEIGHTS
+    )
+    assert len([name for name in copied(cache) if name.endswith(".safetensors")]) == 2
+    safetensors.files[index] = b"["
+    with pytest.raises(CheckpointError, match=r"model\.safetensors\.index\.json is not JSON"):
+        find_checkpoint("toy://bucket/models/toy-cased")
+
+
+@pytest.mark.parametrize("end", ["", "/pytorch_model.bin"])
+def test_a_pickle_and_that_of_a_module(object_store, tmp_path, cache, end):
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(zip_of(huggingface_weights(WEIGHTS, TOY)))
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
+    upload(object_store, folder, "bucket/toy-cased")
+    found = find_checkpoint(f"toy://bucket/toy-cased{end}")
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+    assert copied(cache).count("pytorch_model.bin") == 2
+
+
+def test_it_is_copied_once_and_again_when_it_has_changed(safetensors, caplog):
+    name = "toy://bucket/models/toy-cased"
+    with caplog.at_level(logging.INFO, "bert_features"):
+        first = find_checkpoint(name).weights_path
+        assert "model.safetensors" in " ".join(safetensors.fetched)
+        safetensors.fetched.clear()
+        assert find_checkpoint(name).weights_path == first
+    assert safetensors.fetched == []
+    assert caplog.text.count(f"copying {name} ") == 1
+    vocab = "bucket/models/toy-cased/vocab.txt"
+    safetensors.files[vocab] = safetensors.files[vocab].replace(b"this", b"thus")  # of one size
+    assert b"thus" in find_checkpoint(name).vocab_file.read_bytes()
+    first.write_bytes(b"damaged here")
+    assert_same(read_weights(find_checkpoint(name), pooler=True), WEIGHTS)
+
+
+def test_a_copy_that_breaks_off_leaves_what_was_there(safetensors, cache):
+    name = "bucket/models/toy-cased/model.safetensors"
+    safetensors.failing[name] = ServerError("connection lost")
+    safetensors.fails_late.add(name)
+    message = r"cannot read toy://bucket/models/toy-cased \(model\.safetensors\): connection lost$"
+    with pytest.raises(CheckpointError, match=message):
+        find_checkpoint("toy://bucket/models/toy-cased")
+    assert copied(cache) == []
+    safetensors.failing.clear()
+    kept = find_checkpoint("toy://bucket/models/toy-cased").vocab_file
+    safetensors.files["bucket/models/toy-cased/vocab.txt"] += b"x\n"
+    safetensors.failing[name] = ServerError("connection lost")
+    with pytest.raises(CheckpointError, match="connection lost"):
+        find_checkpoint("toy://bucket/models/toy-cased")
+    assert kept.read_text().split() == TOY_VOCAB
+
+
+def test_config_and_vocabulary_by_their_addresses(safetensors, tmp_path, cache):
+    local = write_directory(tmp_path / "bare", TOY, TOY_VOCAB, WEIGHTS)
+    (local / "config.json").unlink()
+    (local / "vocab.txt").unlink()
+    folder = "toy://bucket/models/toy-cased"
+    checkpoint = find_checkpoint(
+        local, config_file=f"{folder}/config.json", vocab_file=f"{folder}/vocab.txt"
+    )
+    assert checkpoint.config.hidden_size == TOY.hidden_size
+    assert checkpoint.vocab_file.read_text().split() == TOY_VOCAB
+    assert checkpoint.vocab_file.is_relative_to(cache)
+    for name, message in {"absent": "no such file", "": "is a directory; pass a file"}.items():
+        with pytest.raises(CheckpointError, match=f"{folder}.*{message}"):
+            find_checkpoint(local, config_file=f"{folder}/{name}")
+
+
+def test_memory_and_local_addresses(tmp_path):
+    import fsspec
+
+    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
+    fsspec.filesystem("memory").put(str(folder), "/remote/toy", recursive=True)
+    assert_same(read_weights(find_checkpoint("memory://remote/toy"), pooler=True), WEIGHTS)
+    assert find_checkpoint(f"file://{folder}").weights_path == folder / "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("toy://bucket/denied", "cannot read toy://bucket/denied: no permission: Access Denied"),
+        ("toy://bucket/broken", "cannot read toy://bucket/broken: no credentials"),
+        ("toy://absent/m", "cannot read toy://absent/m: no such file"),
+        ("toy://bucket/absent", "there is no checkpoint at toy://bucket/absent; pass the address"),
+        ("toy://bucket/empty", r"toy://bucket/empty holds no checkpoint: looked for \*\.safeten"),
+        ("toy://bucket/old", r"toy://bucket/old/epoch\.ckpt is a pickle.*write the weights alone"),
+        ("toy://bucket/old/epoch.ckpt", r"toy://bucket/old/epoch\.ckpt is a pickle"),
+        ("toy://bucket/two", r"toy://bucket/two holds several checkpoints.*a\.saf.*, b\.saf"),
+        ("https://example.com/model", "is not a checkpoint; allowed web addresses: https://tfhub"),
+    ],
+)
+def test_what_cannot_be_had(object_store, cache, name, message):
+    object_store.files |= {
+        "bucket/empty/notes.txt": b"",
+        "bucket/old/epoch.ckpt": b"",
+        "bucket/two/a.safetensors": b"",
+        "bucket/two/b.safetensors": b"",
+    }
+    object_store.failing |= {
+        "bucket/denied": PermissionError("Access Denied"),
+        "bucket/broken": ServerError("no credentials"),
+    }
+    with pytest.raises(CheckpointError, match=message) as caught:
+        find_checkpoint(name)
+    assert "\n" not in str(caught.value)
+    assert copied(cache) == []
+
+
+def test_an_unknown_scheme():
+    with pytest.raises(ConfigError, match="nowhere:// is unknown"):
+        find_checkpoint("nowhere://bucket/m")
+
+
+def test_a_cache_that_cannot_be_written(safetensors, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file"))
+    with pytest.raises(CheckpointError, match=r"cannot write the cache .*; set BERT_FEATURES_CAC"):
+        find_checkpoint("toy://bucket/models/toy-cased")
+
+
+def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
+    def cut(self, path, to):
+        with open(to, "wb") as file:  # noqa: PTH123 - as a driver does
+            file.write(self.files[path][:-1])
+
+    monkeypatch.setattr(safetensors, "get_file", cut)
+    with pytest.raises(CheckpointError, match=r"received \d+ of \d+ bytes of .*; try again"):
+        store.fetch("toy://bucket/models/toy-cased")
+    assert copied(cache) == []
+
+
+def test_sizes_that_the_store_does_not_report(safetensors, monkeypatch):
+    """As web servers that send in chunks."""
+    report = ObjectStore.info
+
+    def info(self, path, **settings):
+        facts = report(self, path, **settings)
+        if not path.endswith("config.json"):
+            facts.update(size=None)
+        return facts
+
+    def get_file(self, path, to, **settings):
+        self.fetched.append(path)
+        Path(to).write_bytes(self.files[path])
+
+    monkeypatch.setattr(ObjectStore, "info", info)
+    monkeypatch.setattr(ObjectStore, "get_file", get_file)
+    for _ in range(2):
+        checkpoint = find_checkpoint("toy://bucket/models/toy-cased")
+        assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
+    assert len(safetensors.fetched) == 4  # each once
