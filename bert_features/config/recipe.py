@@ -10,14 +10,16 @@ use; what each setting decides stands where it is declared (`settings.Decides`).
 | a run that is resumed, repaired or on several nodes | what decides the bytes: `changes` |
 """
 
+import base64
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter
+import numpy as np
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from bert_features.config.extract_config import ExtractConfig
@@ -26,8 +28,23 @@ from bert_features.config.poolings import DenseModule
 from bert_features.config.settings import Decides
 from bert_features.errors import OutputError
 
-# By output for each of eight fixed texts the base64 of a vector.
-Canaries: TypeAlias = dict[str, list[str]]
+
+def _decoded(value: np.ndarray | str) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    data = base64.b64decode(value, validate=True) or b"?"  # none is damaged too
+    return np.frombuffer(data, "<f4").reshape(_CANARY_TEXTS, -1)
+
+
+def _encoded(values: np.ndarray) -> str:
+    return base64.b64encode(values.astype("<f4").tobytes()).decode()
+
+
+_CANARY_TEXTS = 8
+# By output float32 [texts, W]; JSON has the base64 of its bytes, little-endian.
+Canaries: TypeAlias = dict[
+    str, Annotated[np.ndarray, PlainValidator(_decoded), PlainSerializer(_encoded)]
+]
 RECIPE = "recipe"  # its key in the metadata of files, and in what services and exports say
 # Their values say less than what they resolve to, which a recipe has too.
 _RESOLVED = frozenset(
@@ -70,8 +87,8 @@ class Recipe:
       texts: what is done to each text: `max_seq_length`, `long_text`, `do_lower_case`, `prompt`, ….
       outputs: by name what is done to the states of the encoder: layers, pooling, modules, ….
       arithmetic: `runtime`, `precision`, `packing`.
-      canaries: by output for each of eight fixed texts the base64 of float32 [W], little-endian: W
-        of the D values of a vector; empty where nothing computed them.
+      canaries: by output the vectors of eight fixed texts, float32 [8, W]: W of the D values of
+        each; empty where nothing computed them. They do not count when recipes are equal.
       name: whose recipe it is, for messages; JSON does not have it.
     """
 
@@ -82,21 +99,23 @@ class Recipe:
     texts: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     arithmetic: dict[str, Any] = field(default_factory=dict)
-    canaries: Canaries = field(default_factory=dict)
+    canaries: Canaries = field(default_factory=dict, compare=False)
     name: str = field(default="", compare=False)
 
     @classmethod
-    def of_run(cls, config: ExtractConfig, **facts: Any) -> Self:
+    def of_run(
+        cls, config: ExtractConfig, *, canaries: Canaries | None = None, **facts: Any
+    ) -> Self:
         """The recipe of a run, from its settings and the other attributes."""
         idle = {*ExtractConfig.names(decides="nothing")}
         settings = config.model_dump(mode="json", exclude=idle, exclude_unset=True)
-        return cls(settings=settings, **_plain(facts))
+        return cls(settings=settings, canaries=canaries or {}, **_plain(facts))
 
-    @classmethod
-    def from_json(cls, name: str, values: object) -> Self:
+    @staticmethod
+    def from_json(name: str, values: object) -> "Recipe":
         """The reverse of `to_json`; raises OutputError if the values are no recipe."""
         try:
-            found = replace(TypeAdapter(cls).validate_python(values), name=name)
+            found = replace(_AS_JSON.validate_python(values), name=name)
             found.check()
         except (TypeError, ValueError) as error:  # pydantic's too
             raise OutputError(
@@ -117,7 +136,8 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """The attributes but for the name, as files, manifests and services write them."""
-        return {name: value for name, value in vars(self).items() if name in _WRITTEN}
+        written: dict[str, Any] = _AS_JSON.dump_python(self, mode="json", exclude={"name"})
+        return written
 
     def to_config(self, *decides: Decides, **changes: Any) -> ExtractConfig:
         """The settings; only those that decide some of these, if any are named.
@@ -225,7 +245,7 @@ class Recipe:
         }
 
 
-_WRITTEN = [name for name in Recipe.__dataclass_fields__ if name != "name"]
+_AS_JSON = TypeAdapter(Recipe)
 
 
 def describe_output(output: OutputSpec, num_layers: int, **more: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.recipe import Recipe, find_differences
@@ -70,7 +71,7 @@ def with_new_numbers(begun: Manifest, versions: dict[str, str | None]) -> Manife
 
     What it had goes to `earlier`.
     """
-    old = {"versions": begun.recipe.versions, "canaries": begun.recipe.canaries}
+    old = _numbers(begun.recipe)
     recipe = replace(begun.recipe, versions=versions, canaries={})
     return replace(begun, recipe=recipe, earlier=[*begun.earlier, old])
 
@@ -81,12 +82,16 @@ def record_new_numbers(manifest: Manifest, recipe: Recipe, finished: int) -> Man
     `finished` is the number of shards that are kept as they were.
     """
     *before, old = manifest.earlier
-    now = {"versions": manifest.recipe.versions, "canaries": recipe.canaries}
-    kept = [{**old, "finished_shards": finished}] if finished > 0 and now != old else []
     recipe = replace(manifest.recipe, canaries=recipe.canaries)
+    is_new = finished > 0 and _numbers(recipe) != old
+    kept = [{**old, "finished_shards": finished}] if is_new else []
     found = replace(manifest, recipe=recipe, earlier=[*before, *kept])
     found.write()
     return found
+
+
+def _numbers(recipe: Recipe) -> dict[str, Any]:
+    return {name: recipe.to_json()[name] for name in ("versions", "canaries")}
 
 
 def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from bert_features.config.output_specs import as_floats, has_spans
 from bert_features.config.recipe import Canaries
 from bert_features.extraction.counts import Counts
-from bert_features.formats.canaries import encode_canaries
+from bert_features.formats.canaries import choose_canaries
 from bert_features.formats.records import Feature, FeatureBatch, Rows, splits_of
 from bert_features.readers.input_example import InputExample, Span
 
@@ -48,7 +48,7 @@ def compute_canaries(extractor: Any, *, few: bool = False) -> Canaries:
     with_spans = has_spans(extractor.outputs)
     examples = [_example(i, texts, with_spans) for i, texts in enumerate(_TEXTS)]
     batch = maker.compute(examples, Counts(), few=few)
-    return encode_canaries(batch, as_floats(extractor.outputs))
+    return choose_canaries(batch, as_floats(extractor.outputs))
 
 
 def canaries_of_export(
@@ -64,7 +64,7 @@ def canaries_of_export(
     whole = {f.name: found[f.name] for f in features if f.is_sequence}
     tokens = {f.name: found[f.name][mask] for f in features if not f.is_sequence}
     rows = Rows(splits_of(mask.sum(axis=1)), {}, tokens)
-    return encode_canaries(FeatureBatch(np.arange(len(mask)), whole, {"token": rows}), features)
+    return choose_canaries(FeatureBatch(np.arange(len(mask)), whole, {"token": rows}), features)
 
 
 def _example(number: int, texts: tuple[str, str | None], with_spans: bool) -> InputExample:

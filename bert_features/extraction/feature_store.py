@@ -1,7 +1,7 @@
 """FeatureStore: finished features by their text, in a file that several processes may share.
 
-It is an SQLite database of two tables: from the key of a text to its entry, and the canaries of the
-run that made it. Its name is the digest of the recipe. Importing this imports no framework.
+It is an SQLite table from the key of a text to its entry; under no key are the canaries of the run
+that made it. Its name is the digest of the recipe. Importing this imports no framework.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ import secrets
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.recipe import Canaries, Recipe
+from bert_features.config.recipe import Recipe
 from bert_features.errors import OutputError
 from bert_features.extraction.recipe import cache_key
 from bert_features.files import Staging, is_url, local_path, locked, storage_errors
@@ -45,10 +45,7 @@ create table if not exists entries (
   key blob primary key, tokens integer not null, run integer not null, value blob not null
 )
 """
-# Written into an empty file alone.
-_CANARIES = """
-create table if not exists canaries as select ? as text where not exists (select 1 from entries)
-"""
+_CANARIES = b""  # the key
 
 
 @dataclass(frozen=True)
@@ -94,22 +91,14 @@ class FeatureStore:
     Args:
       place: where the file is.
       key: the digest of all that features depend on beside the text. Each has a file of its own.
-      check: raises OutputError for canaries that are not those of the run; a file that has such is
-        replaced.
-      canaries: those of the run.
+      recipe: that of the run. A file with other canaries is replaced.
 
     Attributes:
       accepts: whether entries are still added.
     """
 
-    def __init__(
-        self,
-        place: StorePlace,
-        key: str,
-        canaries: Canaries | None = None,
-        check: Callable[[Canaries], None] = lambda before: None,
-    ) -> None:
-        self._place, self._canaries, self._check = place, canaries or {}, check
+    def __init__(self, place: StorePlace, key: str, recipe: Recipe) -> None:
+        self._place, self._recipe = place, recipe
         self._path = place.folder / f"{key[:32]}{_SUFFIX}"
         self.accepts = self._reads = True
         # A connection that reads cannot begin to write while another process does.
@@ -209,16 +198,24 @@ class FeatureStore:
             # What is not kept needs to outlive a killed process, but not the machine.
             database.execute(f"pragma synchronous = {'normal' if self._place.lasting else 'off'}")
             database.execute(_SCHEMA)
-            database.execute(_CANARIES, [json.dumps(self._canaries)])
-            for (text,) in database.execute("select text from canaries"):
-                try:
-                    self._check(json.loads(text))
-                except (OutputError, ValueError, AttributeError, TypeError) as error:
-                    raise sqlite3.DatabaseError("this machine computes other numbers") from error
+            self._check_canaries(database)
         except BaseException:
             database.close()
             raise
         return database
+
+    def _check_canaries(self, database: sqlite3.Connection) -> None:
+        query = "select value from entries where key = ?"
+        before = database.execute(query, [_CANARIES]).fetchone()
+        if before is None:
+            own = json.dumps(self._recipe.to_json()["canaries"])
+            with database:  # a transaction
+                database.execute("insert into entries values (?, 0, 0, ?)", [_CANARIES, own])
+            return
+        try:
+            check_numbers(replace(self._recipe, canaries=json.loads(*before)), self._recipe)
+        except (OutputError, ValueError, TypeError) as error:  # pydantic's too
+            raise sqlite3.DatabaseError("this machine computes other numbers") from error
 
     @contextlib.contextmanager
     def _tolerating(self) -> Iterator[None]:
@@ -294,10 +291,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
 def open_store(
     place: StorePlace | None, preparation: "Preparation", recipe: Recipe | None
 ) -> Iterator[FeatureStore | None]:
-    """The store at a place, for the features of a run; None if there is no place.
-
-    The recipe is that of the run, with its canaries.
-    """
+    """The store at a place, for the features of a run by its recipe; None if there is no place."""
     if place is None or recipe is None:
         yield None
         return
@@ -308,9 +302,5 @@ def open_store(
             off.reason,
             off.remedy,
         )
-
-    def check(canaries: Canaries) -> None:
-        check_numbers(replace(recipe, canaries=canaries), recipe)
-
-    with FeatureStore(place, cache_key(preparation), recipe.canaries, check) as store:
+    with FeatureStore(place, cache_key(preparation), recipe) as store:
         yield store

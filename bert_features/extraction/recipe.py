@@ -4,7 +4,7 @@ Importing this imports no framework.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from bert_features.checkpoints.pooling import auto_pooling
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import KINDS
-from bert_features.config.recipe import Recipe, describe_output
+from bert_features.config.recipe import Canaries, Recipe, describe_output
 from bert_features.machine.hardware import processor_models
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.selection import choose_runtime
@@ -44,7 +44,7 @@ def plan_recipe(config: ExtractConfig, checkpoint: Checkpoint) -> Recipe:
 def make_recipe(
     preparation: "Preparation",
     outputs: Sequence[OutputSpec],
-    canaries: Mapping[str, Sequence[str]],
+    canaries: Canaries,
 ) -> Recipe:
     """The recipe of outputs that are prepared, with their canaries."""
     checkpoint, runtime = preparation.checkpoint, preparation.runtime.name
@@ -61,7 +61,7 @@ def make_recipe(
             "precision": preparation.precision,
             "packing": preparation.packing,
         },
-        canaries={name: list(rows) for name, rows in canaries.items()},
+        canaries=canaries,
     )
 
 

@@ -4,7 +4,6 @@ Canaries are the vectors of fixed texts by the very output. They show numbers th
 no setting did.
 """
 
-import base64
 import logging
 import math
 from collections.abc import Sequence
@@ -117,7 +116,7 @@ def compare_recipes(a: Recipe, b: Recipe, feature: str | None = None) -> list[Co
     """Compares outputs of two recipes: those of one name, or else those that are made the same way.
 
     `feature` is one name for both, or `NAME=NAME` for two. Raises OutputError if there is nothing
-    to compare, or canaries are damaged.
+    to compare.
     """
     pairs = [(name, name) for name in a.outputs if name in b.outputs] or [
         (mine, theirs)
@@ -148,8 +147,8 @@ def compare_recipes(a: Recipe, b: Recipe, feature: str | None = None) -> list[Co
 def _compare(a: Recipe, b: Recipe, name: str, other: str) -> Comparison:
     sides = (a, name), (b, other)
     vectors, digits = a.differences(b, name, other)
-    without = [recipe.name for recipe, output in sides if not recipe.canaries.get(output)]
-    exact = None if without else distance(*(_values(*side) for side in sides))
+    without = [recipe.name for recipe, output in sides if output not in recipe.canaries]
+    exact = None if without else distance(a.canaries[name], b.canaries[other])
     if vectors:
         return Comparison(name, other, "other", _with_agreement(vectors, exact))
     if exact is None:
@@ -173,10 +172,8 @@ def _with_agreement(vectors: tuple[str, ...], exact: Distance | None) -> tuple[s
 
 def check_numbers(begun: Recipe, now: Recipe) -> None:
     """Refuses canaries that are others than those of a run that has begun; raises OutputError."""
-    for name in now.outputs:
-        if not all(recipe.canaries.get(name) for recipe in (begun, now)):
-            continue
-        found = distance(_values(begun, name), _values(now, name))
+    for name in (name for name in now.canaries if name in begun.canaries):
+        found = distance(begun.canaries[name], now.canaries[name])
         if not found.is_within(_TOLERANCES[_precision(now, name)][0]):
             raise OutputError.naming(
                 "this machine computes other numbers of {name!r} than the run began with, by "
@@ -195,20 +192,9 @@ def _precision(recipe: Recipe, output: str) -> str:
     return next((name for name in ("bfloat16", "float16") if name in both), "float32")
 
 
-def _values(recipe: Recipe, output: str) -> np.ndarray:
-    """The canaries of an output, float32 [texts, W]; raises OutputError if they are damaged."""
-    try:
-        decoded = [base64.b64decode(text, validate=True) for text in recipe.canaries[output]]
-        return np.stack([np.frombuffer(data or b"?", "<f4") for data in decoded])
-    except (ValueError, TypeError) as error:  # binascii.Error is one of the first
-        raise OutputError(
-            f"the canaries of {recipe.name} are damaged ({error}); extract again"
-        ) from error
-
-
 def _stored(recipe: Recipe, output: str) -> np.ndarray:
-    """The canaries as the dtype of the output holds them; errors as `_values`."""
-    own, values = recipe.outputs[output], _values(recipe, output)
+    """The canaries as the dtype of the output holds them, float32 [texts, W]."""
+    own, values = recipe.outputs[output], recipe.canaries[output]
     if own["dtype"] not in SMALL_DTYPES:
         return values.astype(value_dtype(own["dtype"])).astype(np.float32)
     places = _places(own["width"], values.shape[1])
@@ -242,7 +228,7 @@ def _places(width: int, kept: int) -> np.ndarray:
     return np.argsort((np.arange(width) * _GOLDEN) % 1, kind="stable")[:kept]
 
 
-def encode_canaries(batch: FeatureBatch, features: Sequence[Feature]) -> Canaries:
+def choose_canaries(batch: FeatureBatch, features: Sequence[Feature]) -> Canaries:
     """The canaries in the vectors of the texts.
 
     Of each text the third vector counts, or the last of fewer: the first is [CLS], which has the
@@ -256,6 +242,6 @@ def encode_canaries(batch: FeatureBatch, features: Sequence[Feature]) -> Canarie
             third = np.minimum(splits[:-1] + 2, splits[1:] - 1)
             values = np.concatenate([values, np.zeros((1, values.shape[1]), values.dtype)])
             values = values[np.where(np.diff(splits) > 0, third, -1)]
-        chosen = values[:, _places(values.shape[1], kept)].astype("<f4")
-        found[feature.name] = [base64.b64encode(row.tobytes()).decode() for row in chosen]
+        chosen = values[:, _places(values.shape[1], kept)]
+        found[feature.name] = chosen.astype(np.float32)
     return found

@@ -41,6 +41,10 @@ def change_recipe(folder, **facts):
     replace(manifest, recipe=replace(manifest.recipe, **facts)).write()
 
 
+def canaries_of(recipe):
+    return recipe.to_json()["canaries"]
+
+
 def test_a_run_is_refused_where_other_numbers_come_out(config, texts, tmp_path, wrong_sums):
     extract(config(), texts, f"{tmp_path}/whole/")
     extract_until(8, config(), texts, f"{tmp_path}/out/")
@@ -68,11 +72,11 @@ def test_new_numbers_can_be_accepted_and_are_recorded(config, texts, tmp_path, w
     extract(config(), texts, f"{out}/", accept_new_numbers=True)
     resumed = Manifest.read(out)
     assert resumed.recipe.versions == began.versions
-    assert resumed.recipe.canaries != began.canaries
+    assert canaries_of(resumed.recipe) != canaries_of(began)
     (earlier,) = resumed.earlier
     assert earlier == {
         "versions": began.versions | {"keras": "3.1"},
-        "canaries": began.canaries,
+        "canaries": canaries_of(began),
         "finished_shards": 1,
     }
     assert shards_of(out).items() > first.items()
@@ -88,6 +92,7 @@ def test_new_numbers_can_be_accepted_and_are_recorded(config, texts, tmp_path, w
     assert len(repair(out)) == 1
     again = Manifest.read(out)
     assert (again.recipe, again.earlier) == (resumed.recipe, resumed.earlier)
+    assert canaries_of(again.recipe) == canaries_of(resumed.recipe)
 
 
 def test_files_beside_the_weights_are_as_they_were(config, texts, tmp_path):
@@ -112,10 +117,10 @@ def test_each_process_keeps_its_own_numbers_once_new_ones_are_accepted(config, t
     writer = ShardWriter.load(ShardJob(config(format="parquet"), manifest))
     own = writer.ready.recipe
     rows = own.canaries["layer_output_0"]
-    writer.share(replace(own, canaries={"layer_output_0": [rows[1], *rows[1:]]}))
+    writer.share(replace(own, canaries={"layer_output_0": np.roll(rows, 1, axis=0)}))
     others = replace(own, canaries={"layer_output_0": rows[::-1]})
     write_shard(writer, 0, others, lambda message: None)
-    assert read_features(Manifest.read(out).path(0)).recipe.canaries == own.canaries
+    assert canaries_of(read_features(Manifest.read(out).path(0)).recipe) == canaries_of(own)
 
 
 def test_where_nothing_is_new_nothing_is_recorded(config, texts, tmp_path):
@@ -137,7 +142,7 @@ def test_each_process_compares(config, texts, tmp_path):
     manifest, whole = Manifest.read(out), shards_of(out)
     own = manifest.recipe
     rows = own.canaries["layer_output_0"]
-    other = replace(own, canaries=own.canaries | {"layer_output_0": [rows[1], *rows[1:]]})
+    other = replace(own, canaries=own.canaries | {"layer_output_0": np.roll(rows, 1, axis=0)})
     job = ShardJob(config(format="parquet"), manifest)
     writer = ShardWriter.load(job)
     with pytest.raises(OutputError, match=r"computes other numbers of 'layer_output_0'"):
@@ -152,7 +157,8 @@ def test_every_shard_has_the_canaries_of_the_run(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
     manifest = Manifest.read(tmp_path / "out")
     for shard in range(len(manifest.shards)):
-        assert read_features(manifest.path(shard)).recipe.canaries == manifest.recipe.canaries
+        recipe = read_features(manifest.path(shard)).recipe
+        assert canaries_of(recipe) == canaries_of(manifest.recipe)
     recipe = read_features(tmp_path / "out").recipe
     assert [str(c) for c in compare_recipes(recipe, recipe)] == ["same: equal to 1e-5"] * 2
 

@@ -87,15 +87,15 @@ def test_a_reader_by_the_page_alone_reads_what_ours_reads(folder):
             np.testing.assert_allclose(row[name], record.features[name], rtol=0, atol=1e-6)
 
 
+def canaries_of(metadata, name):
+    text = metadata["recipe"]["canaries"][name]
+    return np.frombuffer(base64.b64decode(text), "<f4").reshape(8, -1)
+
+
 def test_canaries_by_the_page(folder):
     _, metadata = read_by_the_page(folder)
     for feature in metadata["features"]:
-        rows = [
-            np.frombuffer(base64.b64decode(x), "<f4")
-            for x in metadata["recipe"]["canaries"][feature["name"]]
-        ]
-        assert len(rows) == 8
-        assert {len(row) for row in rows} == {feature["width"]}
+        assert canaries_of(metadata, feature["name"]).shape == (8, feature["width"])
     # The third vector of the first text, by a run of its own.
     order = sorted(range(8), key=lambda i: math.modf(i * 0.6180339887498949)[0])
     cat = folder.parent / "cat.txt"
@@ -104,8 +104,7 @@ def test_canaries_by_the_page(folder):
     config |= {"do_lower_case": True, "layers": (-1,)}
     extract(ExtractConfig.of(config), cat, folder.parent / "cat.npz")
     (record,) = read_features(folder.parent / "cat.npz")
-    (first, *_) = metadata["recipe"]["canaries"]["last"]
-    got = np.frombuffer(base64.b64decode(first), "<f4")
+    got = canaries_of(metadata, "last")[0]
     np.testing.assert_allclose(got, record.features["layer_output_0"][2][order], atol=1e-5)
 
 

@@ -1,7 +1,5 @@
 """Canaries of an export, from outputs that a reader can count."""
 
-import base64
-
 import numpy as np
 
 from bert_features.extraction.canaries import canaries_of_export
@@ -25,10 +23,7 @@ def test_the_canaries_of_an_export_are_its_third_tokens_or_the_last_of_fewer():
         }
 
     found = canaries_of_export(compute, (tokens, whole))
-    values = {
-        name: [float(np.frombuffer(base64.b64decode(each), "<f4")[0]) for each in canaries]
-        for name, canaries in found.items()
-    }
+    values = {name: canaries[:, 0].tolist() for name, canaries in found.items()}
     (count,) = counts
     assert count > 3
     assert values["sequence"] == list(range(count))

@@ -1,6 +1,5 @@
 """Recipes and canaries: right by other ways to the same vectors, and what each change does."""
 
-import base64
 import json
 import math
 import re
@@ -13,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_features import ExtractConfig, FeatureExtractor
 from bert_features.config.features import OutputSpec
-from bert_features.config.recipe import find_differences
+from bert_features.config.recipe import Recipe, find_differences
 from bert_features.errors import OutputError
 from bert_features.extraction.canaries import _TEXTS
 from bert_features.formats.canaries import _stored, check_numbers, compare_recipes, distance
@@ -31,11 +30,6 @@ TOY_SETTINGS = {"do_lower_case": True, "max_seq_length": 16, "layers": (-1,)}
 
 def make(toy, **settings):
     return FeatureExtractor(ExtractConfig.of({"checkpoint": str(toy), **TOY_SETTINGS, **settings}))
-
-
-def canaries(extractor, name):
-    rows = extractor.canaries[name]
-    return np.stack([np.frombuffer(base64.b64decode(row), "<f4") for row in rows])
 
 
 @shares_steps
@@ -70,7 +64,7 @@ def test_canaries_are_the_third_vectors_of_the_texts(toy, settings):
     records = plain(EXAMPLES, spans=spans)
     for output in extractor.outputs:
         wanted = np.array([third(record.features[output.name], output) for record in records])
-        got = canaries(extractor, output.name)
+        got = extractor.canaries[output.name]
         assert got.shape == (8, output.width)
         tolerance = 2e-2 if settings.get("precision") == "bfloat16" else 1e-5
         np.testing.assert_allclose(got, wanted[:, order(output.width)], rtol=0, atol=tolerance)
@@ -80,7 +74,7 @@ def test_a_wide_vector_is_kept_in_part_which_fewer_features_only_continue(minilm
     """With more features each has fewer values, which are the first of those of one feature."""
     one = FeatureExtractor.from_checkpoint(minilm_dir, layers=(-1,))
     all_layers = FeatureExtractor.from_checkpoint(minilm_dir, layers="all")
-    few, many = canaries(all_layers, "layer_output_5"), canaries(one, "layer_output_0")
+    few, many = all_layers.canaries["layer_output_5"], one.canaries["layer_output_0"]
     assert few.shape == (8, 1024 // 6)
     assert many.shape == (8, 384)
     np.testing.assert_allclose(few, many[:, : few.shape[1]], rtol=0, atol=1e-5)
@@ -94,17 +88,17 @@ def test_kinds_with_units_of_their_own(tmp_path):
     sparse = FeatureExtractor.from_checkpoint(folder, kind="sparse")
     weights = [record.features["sparse"] for record in sparse(EXAMPLES)]
     wanted = [[w[min(2, len(w) - 1), 0]] if len(w) else [0] for w in weights]
-    np.testing.assert_allclose(canaries(sparse, "sparse"), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(sparse.canaries["sparse"], wanted, rtol=0, atol=1e-5)
     folder = multi_vector.write("classic", tmp_path / "colbert")
     late = FeatureExtractor.from_checkpoint(folder, **multi_vector.KIND)
     vectors = [record.features["multi_vector"] for record in late(EXAMPLES)]
-    got = canaries(late, "multi_vector")
+    got = late.canaries["multi_vector"]
     wanted = np.array([v[min(2, len(v) - 1)] for v in vectors])[:, order(8)]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
     masked = {"kind": "masked_lm", "top_k": 4}
     likely = FeatureExtractor.from_checkpoint(str(sparse_encoder.WEIGHTS), **masked)
     (name,) = likely.recipe.outputs  # the ids have none
-    assert canaries(likely, name).shape == (8, 4)
+    assert likely.canaries[name].shape == (8, 4)
 
 
 def test_a_default_is_the_value_that_it_stands_for(tmp_path):
@@ -341,12 +335,11 @@ FAULT = 1065369600 / 1073741824
 
 def facts(values=None, *outputs, precision="float32", numpy="2.0"):
     """A recipe of outputs, by default SOME, whose canaries, float32 [8, 40], are `values`."""
-    rows = [] if values is None else [row.astype("<f4").tobytes() for row in values]
     return make_recipe(
         *(outputs or (SOME,)),
         versions={"numpy": numpy},
         arithmetic={"precision": precision},
-        canaries={"some": [base64.b64encode(row).decode() for row in rows]},
+        canaries={} if values is None else {"some": np.asarray(values, np.float32)},
     )
 
 
@@ -504,8 +497,18 @@ def test_without_canaries_the_answer_says_that_no_number_was_compared():
     assert str(compare(old, old)).endswith("a and b have no canaries")
 
 
-@pytest.mark.parametrize("rows", [[""], ["AAAA"], ["a"], ["AAAAAA==", "AAAAAAAAAAA="]], ids=str)
-def test_damaged_canaries_are_one_clear_error(rows):
-    values = RNG.normal(size=(8, 40))
-    with pytest.raises(OutputError, match=r"the canaries of a are damaged .*; extract again"):
-        compare(replace(facts(), canaries={"some": rows}), facts(values))
+def test_canaries_come_back_from_json_as_they_were():
+    values = RNG.normal(size=(8, 40)).astype(np.float32)
+    values[0, :3] = np.nan, np.inf, np.float32(1e-45)
+    before = facts(values)
+    after = Recipe.from_json("a", json.loads(json.dumps(before.to_json())))
+    found = after.canaries["some"]
+    assert (found.dtype, found.shape) == (np.float32, (8, 40))
+    assert found.tobytes() == values.tobytes()
+    assert after == before
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", "a", "AAAAAA==", ["AAAAAA=="] * 8, None], ids=str)
+def test_damaged_canaries_are_one_clear_error(text):
+    with pytest.raises(OutputError, match="a does not record how its features were made"):
+        Recipe.from_json("a", facts().to_json() | {"canaries": {"some": text}})
