@@ -1,85 +1,13 @@
 """The errors a user can cause. Each message says what was wrong, what was received, what to do."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Self
-
-# Writes a setting as its user would: from its name and, if not empty, its value as in Python.
-Spell = Callable[[str, str], str]
-
-
-def as_keyword(name: str, value: str = "") -> str:
-    """A setting as Python writes it: `max_seq_length`, `long_text='window'`."""
-    return f"{name}={value}" if value else name
+from typing import Any
 
 
 class BertFeaturesError(Exception):
     """A failure that the user can fix; the command line prints it as one line, no traceback.
 
-    Attributes:
-      spell: how the user wrote the settings, if the place that knows has said so.
+    Its message names settings as Python writes them: `max_seq_length`, `long_text='window'`.
     """
-
-    spell: Spell | None = None
-    _template: str | None = None
-    _values: Mapping[str, object] = {}
-
-    @classmethod
-    def naming(cls, template: str, **values: object) -> Self:
-        """An error whose message names settings: as keywords in Python, as options elsewhere.
-
-        Args:
-          template: the message for `str.format_map`. A name in braces that is not among `values`
-            is a setting, if need be with a value: `{stride}`, `{long_text:'window'}`.
-          **values: what else stands in braces. The settings that an error among them names are
-            written in the same way.
-        """
-        error = cls(_fill(template, values, as_keyword))
-        error._template, error._values = template, values
-        return error
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Another process makes it without `__init__`, whose arguments a subclass may have changed.
-        return _restore, (type(self), self.args, self.__dict__)
-
-    def spelled(self, spell: Spell) -> str:
-        """The message with its settings as `spell` writes them."""
-        return str(self) if self._template is None else _fill(self._template, self._values, spell)
-
-
-def _restore(
-    kind: type[BertFeaturesError], args: tuple[object, ...], state: dict[str, object]
-) -> BertFeaturesError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
-
-
-class _Names(dict[str, object]):
-    """Values by name; any other name is a setting."""
-
-    def __init__(self, values: Mapping[str, object], spell: Spell) -> None:
-        super().__init__(
-            {
-                name: value.spelled(spell) if isinstance(value, BertFeaturesError) else value
-                for name, value in values.items()
-            }
-        )
-        self._spell = spell
-
-    def __missing__(self, name: str) -> "_Setting":
-        return _Setting(name, self._spell)
-
-
-class _Setting:
-    def __init__(self, name: str, spell: Spell) -> None:
-        self._name, self._spell = name, spell
-
-    def __format__(self, value: str) -> str:
-        return self._spell(self._name, value)
-
-
-def _fill(template: str, values: Mapping[str, object], spell: Spell) -> str:
-    return template.format_map(_Names(values, spell))
 
 
 class ConfigError(BertFeaturesError, ValueError):
@@ -208,6 +136,9 @@ class MissingExtraError(BertFeaturesError, ImportError):
       install: what to pass to `pip install`.
     """
 
-    def __init__(self, package: str, extra: str = "", *, install: str = "") -> None:
-        install = install or extra_requirement(extra)
-        super().__init__(f"{package} is not installed. Install it with: pip install {install}")
+    def __init__(self, package: str, extra: str = "", install: str = "") -> None:
+        super().__init__(package, extra, install or extra_requirement(extra))
+
+    def __str__(self) -> str:
+        package, _, install = self.args
+        return f"{package} is not installed. Install it with: pip install {install}"

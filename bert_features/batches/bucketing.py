@@ -83,17 +83,12 @@ def resolve_buckets(buckets: Sequence[int], max_seq_length: int) -> tuple[int, .
       ConfigError: a length is too short to hold a token, or the buckets do not ascend.
     """
     if min([max_seq_length, *buckets]) < MIN_SEQ_LENGTH:
-        raise ConfigError.naming(
-            "{max_seq_length} {length} and {buckets} {received}: every length must be at least "
-            "{least}: [CLS], a token, [SEP]",
-            length=max_seq_length,
-            received=list(buckets),
-            least=MIN_SEQ_LENGTH,
+        raise ConfigError(
+            f"max_seq_length {max_seq_length} and buckets {list(buckets)}: every length must be at "
+            f"least {MIN_SEQ_LENGTH}: [CLS], a token, [SEP]"
         )
     if list(buckets) != sorted(set(buckets)):
-        raise ConfigError.naming(
-            "{buckets} is {received}; allowed: ascending lengths, each once", received=list(buckets)
-        )
+        raise ConfigError(f"buckets is {list(buckets)}; allowed: ascending lengths, each once")
     return (*(b for b in buckets if b < max_seq_length), max_seq_length)
 
 

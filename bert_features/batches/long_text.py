@@ -37,20 +37,14 @@ class LongText:
         if self.stride is None:
             return
         if self.policy != "window":
-            raise ConfigError.naming(
-                "{stride} is {received} and {long_text} '{policy}'; {stride} is for 'window'",
-                received=self.stride,
-                policy=self.policy,
+            raise ConfigError(
+                f"stride is {self.stride} and long_text '{self.policy}'; stride is for 'window'"
             )
         if not 1 <= self.stride < self.room:
-            raise ConfigError.naming(
-                "{stride} is {received}; a window of {max_seq_length} {length} holds {room} pieces "
-                "between [CLS] and [SEP], and {stride} must be from 1 to {most}, so that windows "
-                "overlap",
-                received=self.stride,
-                length=self.seq_length,
-                room=self.room,
-                most=self.room - 1,
+            raise ConfigError(
+                f"stride is {self.stride}; a window of max_seq_length {self.seq_length} holds "
+                f"{self.room} pieces between [CLS] and [SEP], and stride must be from 1 to "
+                f"{self.room - 1}, so that windows overlap"
             )
 
     @property

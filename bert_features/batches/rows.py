@@ -133,12 +133,10 @@ class Layout:
 
     def _refuse(self, example: int, texts: Texts) -> None:
         count = int(texts.lengths[2 * example : 2 * example + 2].sum())
-        raise InputError.naming(
-            "{example} has {count} pieces and does not fit {max_seq_length} {length}; raise it, or "
-            "choose another {long_text}: truncate, tail, head_tail, window",
-            example=texts.name(example),
-            count=count,
-            length=self._long_text.seq_length,
+        raise InputError(
+            f"{texts.name(example)} has {count} pieces and does not fit max_seq_length "
+            f"{self._long_text.seq_length}; raise it, or choose another long_text: truncate, tail, "
+            "head_tail, window"
         )
 
 
@@ -196,12 +194,9 @@ def _windows(
     """
     length_a, length_b = texts.lengths[2 * example : 2 * example + 2].tolist()
     if length_b and long_text.seq_length < _SHORTEST_PAIR + separators:
-        raise InputError.naming(
-            "{example} is a pair that does not fit {max_seq_length} {length}; windows of pairs "
-            "need at least {least}",
-            example=texts.name(example),
-            length=long_text.seq_length,
-            least=_SHORTEST_PAIR + separators,
+        raise InputError(
+            f"{texts.name(example)} is a pair that does not fit max_seq_length "
+            f"{long_text.seq_length}; windows of pairs need at least {_SHORTEST_PAIR + separators}"
         )
     b_slides = length_b > length_a
     length, other_length = (length_b, length_a) if b_slides else (length_a, length_b)
@@ -272,14 +267,10 @@ def _word_starts(texts: Texts, text: int, room: int) -> np.ndarray | None:
     words_of_text = slice(*np.searchsorted(words.texts, [text, text + 1]).tolist())
     counts = words.num_pieces[words_of_text]
     if counts.max(initial=0) > room:
-        raise InputError.naming(
-            "{example} has a word of {count} pieces, the word number {number} of its text; a "
-            "window has room for {room}; raise {max_seq_length}, or choose another {long_text}: "
-            "truncate, tail, head_tail",
-            example=texts.name(text // 2),
-            count=counts.max(),
-            number=int(counts.argmax()),
-            room=room,
+        raise InputError(
+            f"{texts.name(text // 2)} has a word of {counts.max()} pieces, the word number "
+            f"{int(counts.argmax())} of its text; a window has room for {room}; raise "
+            "max_seq_length, or choose another long_text: truncate, tail, head_tail"
         )
     starts: np.ndarray = np.unique(
         (words.first_pieces[words_of_text] - texts.starts[text])[counts > 0]

@@ -66,9 +66,9 @@ class Sides:
         """
         query, are_queries = self.query, _are_queries(examples)
         if self.packed and are_queries.any() and query.fill_length and not query.fill_attended:
-            raise ConfigError.naming(
-                "{packing} is given, and queries of this checkpoint are filled with tokens that "
-                "others do not see; leave {packing} out"
+            raise ConfigError(
+                "packing is given, and queries of this checkpoint are filled with tokens that "
+                "others do not see; leave packing out"
             )
         of_query = are_queries[rows.examples]
         fills = np.where(of_query & (rows.num_windows == 1), query.fill_length, 0)

@@ -31,10 +31,9 @@ def find_spans(
         elif chunks is not None:
             found.append([*_chunks(example, pieces, bounds[2 * i : 2 * i + 3], *chunks)])
         else:
-            raise InputError.naming(
-                "example {received} has no spans, which level 'span' needs; pass {spans} or "
-                "{span_field}, or in Python the argument spans",
-                received=repr(example.unique_id),
+            raise InputError(
+                f"example {example.unique_id!r} has no spans, which level 'span' needs; pass spans "
+                "or span_field, or in Python the argument spans"
             )
     counts = [len(spans) for spans in found]
     flat = [(begin, end, kind) for begin, end, _, kind in chain.from_iterable(found)]

@@ -26,9 +26,9 @@ def check_split(
 ) -> None:
     """Refuses to split texts like BERT with a tokenizer that does not; raises ConfigError."""
     if split == "bert" and not splits_words and any(each.words_a is None for each in examples):
-        raise ConfigError.naming(
-            "{word_split} is 'bert', which needs a WordPiece vocabulary, and this checkpoint has "
-            "another; pass {word_split:'whitespace'}, or an input of words"
+        raise ConfigError(
+            "word_split is 'bert', which needs a WordPiece vocabulary, and this checkpoint has "
+            "another; pass word_split='whitespace', or an input of words"
         )
 
 

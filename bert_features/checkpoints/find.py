@@ -110,11 +110,7 @@ def find_without_tensorflow(
 
 def _check_hidden_act(hidden_act: str | None) -> None:
     if hidden_act not in (None, *get_args(GeluForm)):
-        raise ConfigError.naming(
-            "{hidden_act} is {received!r}; allowed: {allowed}",
-            received=hidden_act,
-            allowed=", ".join(get_args(GeluForm)),
-        )
+        raise ConfigError(f"hidden_act is {hidden_act!r}; allowed: {', '.join(get_args(GeluForm))}")
 
 
 def _locate(name: str) -> _Located:
@@ -182,8 +178,7 @@ def _config(name: str, weights: WeightFiles, config_path: Path | None) -> tuple[
     if weights.may_lack_config:
         # TF-Hub's come without a config, the Model Garden's with one of another form.
         return infer_config(weights, name), "google"
-    raise CheckpointError.naming(
-        "{name}: there is neither bert_config.json nor config.json in {folder}; pass {config_file}",
-        name=name,
-        folder=weights.path.parent,
+    raise CheckpointError(
+        f"{name}: there is neither bert_config.json nor config.json in {weights.path.parent}; pass "
+        "config_file"
     )

@@ -53,11 +53,10 @@ def late_interaction(
     if not needs(outputs, "projection"):
         return None
     if checkpoint.multi_vector is None:
-        raise ConfigError.naming(
-            "{kind} 'multi_vector' needs a checkpoint for late interaction: a folder of "
+        raise ConfigError(
+            "kind 'multi_vector' needs a checkpoint for late interaction: a folder of "
             "MultiVectorEncoder or PyLate, or a ColBERT of Stanford (HF_ColBERT in its config.json "
-            "and linear.weight among its weights); {name} is none",
-            name=checkpoint.name,
+            f"and linear.weight among its weights); {checkpoint.name} is none"
         )
     checkpoint.multi_vector.check_supported()
     return checkpoint.multi_vector

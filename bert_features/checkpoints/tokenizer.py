@@ -27,13 +27,10 @@ def check_casing(checkpoint: Checkpoint, do_lower_case: bool) -> None:
     """Refuses a casing that contradicts the checkpoint's; raises CheckpointError."""
     if checkpoint.do_lower_case is None or checkpoint.do_lower_case == do_lower_case:
         return
-    raise CheckpointError.naming(
-        "{asked} contradicts {name}, which is {casing} ({evidence}); pass {do_lower_case:%s} or "
-        "leave the setting out" % (not do_lower_case),
-        asked="lower-casing" if do_lower_case else "keeping case",
-        name=checkpoint.name,
-        casing="cased" if do_lower_case else "uncased",
-        evidence=checkpoint.casing_evidence,
+    asked, casing = ("lower-casing", "cased") if do_lower_case else ("keeping case", "uncased")
+    raise CheckpointError(
+        f"{asked} contradicts {checkpoint.name}, which is {casing} ({checkpoint.casing_evidence}); "
+        f"pass do_lower_case={not do_lower_case} or leave the setting out"
     )
 
 
@@ -77,10 +74,9 @@ def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
     """
     path = checkpoint.vocab_file
     if path is None:
-        raise CheckpointError.naming(
-            "there is no vocab.txt beside {path}, nor {others}; pass {vocab_file}",
-            path=checkpoint.weights_path,
-            others=", ".join(tokenizer_files.NAMES[1:]),
+        others = ", ".join(tokenizer_files.NAMES[1:])
+        raise CheckpointError(
+            f"there is no vocab.txt beside {checkpoint.weights_path}, nor {others}; pass vocab_file"
         )
     file = read_tokenizer(path, checkpoint.config.model_type)
     if len(file.tokens) > checkpoint.config.vocab_size:
@@ -103,9 +99,9 @@ def resolve_vocabulary(
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case
     if do_lower_case is None:
-        raise ConfigError.naming(
-            "the casing of {name} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
-            name=checkpoint.name,
+        raise ConfigError(
+            f"the casing of {checkpoint.name} is unknown; pass do_lower_case=True or "
+            "do_lower_case=False"
         )
     check_casing(checkpoint, do_lower_case)
     return file, do_lower_case

@@ -16,7 +16,7 @@ from bert_features.cli.command import (
 )
 from bert_features.cli.logs import error_line
 from bert_features.cli.progress import reporting
-from bert_features.cli.settings import as_option
+from bert_features.cli.settings import as_options
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError
 from bert_features.files import Location, locate, name_of
 from bert_features.files.reporting import describe_size
@@ -56,13 +56,12 @@ def check(
     the line names what was not checked.
     """
     if processes != 1 and not repair:
-        raise ConfigError.naming(
-            "{processes} is {count}, but only {repair} computes; pass both, or leave it out",
-            count=processes,
+        raise ConfigError(
+            f"--processes is {processes}, but only --repair computes; pass both, or leave it out"
         )
     if accept_new_numbers and not repair:
-        raise ConfigError.naming(
-            "{accept_new_numbers} is set, but only {repair} computes; pass both, or leave it out"
+        raise ConfigError(
+            "--accept-new-numbers is set, but only --repair computes; pass both, or leave it out"
         )
     how = {"processes": processes, "accept_new_numbers": accept_new_numbers} if repair else None
     damaged = [path for path in paths if not _is_whole(path, format, how, debug=debug)]
@@ -82,7 +81,7 @@ def _is_whole(path: str, format: str | None, how: dict[str, Any] | None, *, debu
     except BertFeaturesError as error:
         if debug:
             traceback.print_exc()
-        print(error_line(error.spelled(as_option)), file=sys.stderr)
+        print(error_line(as_options(str(error))), file=sys.stderr)
         return False
     return True
 

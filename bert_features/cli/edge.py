@@ -17,7 +17,7 @@ from typing import NoReturn
 import typer
 
 from bert_features.cli.logs import error_line
-from bert_features.cli.settings import as_option
+from bert_features.cli.settings import as_options
 from bert_features.errors import BertFeaturesError, ConfigError, OutputError, first_line
 from bert_features.files import is_writing
 from bert_features.monitor import interruption
@@ -111,7 +111,7 @@ def _describe(
     if received is not None or isinstance(error, KeyboardInterrupt):
         return _describe_interruption(error, received or signal.SIGINT)
     if isinstance(error, BertFeaturesError):
-        return error.spelled(error.spell or as_option), 2 if isinstance(error, ConfigError) else 1
+        return as_options(str(error)), 2 if isinstance(error, ConfigError) else 1
     if isinstance(error, BrokenPipeError):  # as `| head` ends; nobody reads on
         return "", 128 + signal.SIGPIPE
     bug = f"this is a bug: {_named(error)}; please report it with the output of --debug"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from bert_features.cli.settings import as_option
+from bert_features.cli.settings import as_options
 from bert_features.config.other_names import hint_of
 from bert_features.config.settings import DEVICES, FILES, INPUT, LIMITS, LONG_TEXTS, MODEL, OUTPUTS
 
@@ -42,7 +42,7 @@ class GroupedCommand(TyperCommand):
         except Exception as raised:  # its class is click's, or that of typer's copy of click
             error: Any = raised
             name = getattr(error, "option_name", "").lstrip("-").upper()
-            if hint := hint_of(name.lower().replace("-", "_"), as_option):
+            if hint := as_options(hint_of(name.lower().replace("-", "_"))):
                 error.possibilities = None
                 error.message += f"; {hint}"
             arguments = [p for p in self.get_params(ctx) if p.param_type_name == "argument"]

@@ -71,9 +71,7 @@ def _token(path: Path | None) -> str | None:
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ConfigError.naming(
-            "cannot read the token file {path}: {reason}", path=path, reason=error.strerror
-        ) from error
+        raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"the token file {path} is not UTF-8; write the token into a text file"

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -15,8 +15,9 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import level_for
 from bert_features.config.outputs import OutputConfig
 from bert_features.config.outputs import parse_output as check_output
+from bert_features.config.serve_settings import Limits
 from bert_features.config.settings import FILES, read_toml, shown
-from bert_features.errors import BertFeaturesError, ConfigError
+from bert_features.errors import ConfigError
 
 # Options for keywords of `extract` that are no settings.
 _KEYWORDS = {"ledger_path": "--ledger", "output_path": "--output"}
@@ -28,6 +29,17 @@ _CONFIG = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+# The settings that errors name and `ExtractConfig` does not have.
+_OTHERS = (
+    *("accept_new_numbers", "ledger_path", "output_path", "overwrite", "processes", "ray"),
+    *("ray_actors", "ray_resources", "allowed_hosts", "drain_seconds", "label_field", "signature"),
+    *(f"max_{each.name}" for each in dataclasses.fields(Limits)),
+)
+_SETTING_OR_QUOTED = re.compile(
+    r"""(?<!\w)'(?:[^'\\]|\\.|'(?=\w))*'|(?<!\w)"(?:[^"\\]|\\.)*"|"""
+    rf"""(?<!: )(?<![\w./-])(?P<name>{"|".join((*ExtractConfig.known(), *_OTHERS))})"""
+    r"""(?:=(?P<value>'[^']*'|[\w.]+)|(?![./=-]?\w))"""
+)
 _TYPES = get_type_hints(OutputConfig) | get_type_hints(ExtractConfig)
 _NO_DEFAULT = {"do_lower_case", "outputs"}  # their descriptions say what happens without them
 
@@ -62,13 +74,7 @@ def takes_settings(
             if "level" not in names:
                 values["level"] = level_for(n for n, value in values.items() if value is not None)
             settings = _settings(given.pop("config", None), values)
-            chosen = settings.model_fields_set | settings.outputs[0].model_fields_set
-            in_file = {name for name in chosen if values.get(name) in (None, [])}
-            try:
-                function(settings=settings, **given)
-            except BertFeaturesError as error:
-                error.spell = functools.partial(_as_written, in_file)
-                raise
+            function(settings=settings, **given)
 
         return _with_options(function, run, "settings", options)
 
@@ -183,6 +189,20 @@ def as_option(name: str, value: str = "") -> str:
     return f"{on}={plain}" if plain.startswith("-") else f"{on} {plain}"
 
 
+def as_options(message: str) -> str:
+    """A message whose settings Python writes, as `long_text='window'`, with options instead.
+
+    Quoted values and keys of files, as in `x.json: hidden_act is 1`, stay. So do names of one word
+    alone, as `layers`, which are words of English too.
+    """
+
+    def write(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"] or ""
+        return as_option(name, value) if value or "_" in (name or "") else found[0]
+
+    return _SETTING_OR_QUOTED.sub(write, message)
+
+
 def describe_cures(cures: Mapping[str, str]) -> str:
     """What to pass so that truncation cuts less off, as the end of a sentence.
 
@@ -190,13 +210,6 @@ def describe_cures(cures: Mapping[str, str]) -> str:
     """
     options = " or ".join(as_option(*cure) for cure in cures.items())
     return f"; to keep more, pass {options}" if options else ""
-
-
-def _as_written(in_file: Set[str], name: str, value: str) -> str:
-    """A setting as TOML writes it if it stands in the config file, else as an option."""
-    if name not in in_file:
-        return as_option(name, value)
-    return f"{name} = {value}" if value else name
 
 
 def _text(default: Any) -> str:

@@ -117,9 +117,8 @@ def _vocabulary_alone(path: str, settings: ExtractConfig) -> tuple["TokenizerFil
         stated = read_config(local.parent).get("do_lower_case")
         lower = stated if isinstance(stated, bool) else casing_of_vocabulary(file.tokens)
     if lower is None:
-        raise ConfigError.naming(
-            "the casing of {path} is unknown; pass {do_lower_case:True} or {do_lower_case:False}",
-            path=path,
+        raise ConfigError(
+            f"the casing of {path} is unknown; pass do_lower_case=True or do_lower_case=False"
         )
     return file, lower
 

@@ -334,11 +334,8 @@ class ExtractConfig(Settings):
     def _chunks_advance(cls, spans: str | None) -> str | None:
         size, _, shared = (spans or "").partition("/")
         if shared and int(shared) >= int(size):
-            raise ConfigError.naming(
-                "{spans} is '{received}': chunks of {size} tokens share at most {most}",
-                received=spans,
-                size=size,
-                most=int(size) - 1,
+            raise ConfigError(
+                f"spans is '{spans}': chunks of {size} tokens share at most {int(size) - 1}"
             )
         return spans
 
@@ -352,22 +349,20 @@ class ExtractConfig(Settings):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
         if self.batch_size is not None and self.batch_tokens is not None:
-            raise ConfigError.naming("{batch_size} and {batch_tokens} are both set; leave one out")
+            raise ConfigError("batch_size and batch_tokens are both set; leave one out")
         if self.dedupe and not self.uniform_batches:
-            raise ConfigError.naming(
-                "{dedupe} needs {uniform_batches}; leave {uniform_batches} out"
-            )
+            raise ConfigError("dedupe needs uniform_batches; leave uniform_batches out")
         if self.packing and (self.buckets is not None or self.uniform_batches):
-            raise ConfigError.naming(
-                "{packing} excludes {buckets} and {uniform_batches}, which {dedupe} and {cache} "
-                "turn on; leave one of them out"
+            raise ConfigError(
+                "packing excludes buckets and uniform_batches, which dedupe and cache turn on; "
+                "leave one of them out"
             )
         if self.spans is not None and self.span_field is not None:
-            raise ConfigError.naming("{spans} and {span_field} are both set; leave one out")
+            raise ConfigError("spans and span_field are both set; leave one out")
         if self.cache is not None and not self.dedupe:
-            raise ConfigError.naming("{cache} needs {dedupe}; leave {dedupe} out")
+            raise ConfigError("cache needs dedupe; leave dedupe out")
         if self.cache_gb is not None and self.cache is None:
-            raise ConfigError.naming("{cache_gb} is a limit for {cache}; pass {cache} too")
+            raise ConfigError("cache_gb is a limit for cache; pass cache too")
         return self
 
     @model_validator(mode="after")
@@ -376,7 +371,7 @@ class ExtractConfig(Settings):
         idle = set.intersection(*({*unused(dict(output))} for output in self.outputs))
         for name in UNIT_SETTINGS:
             if name in idle and getattr(self, name) != type(self).model_fields[name].default:
-                raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
+                raise ConfigError(f"no output uses {name}; leave {name} out")
         return self
 
     def checkpoint_options(self) -> CheckpointOptions:
@@ -399,11 +394,8 @@ class ExtractConfig(Settings):
         """
         length, most = self.max_seq_length or config.positions, config.positions
         if length > most:
-            raise ConfigError.naming(
-                "{max_seq_length} is {received}; {checkpoint_} has {most} positions: pass no more",
-                received=length,
-                checkpoint_=name,
-                most=most,
+            raise ConfigError(
+                f"max_seq_length is {length}; {name} has {most} positions: pass no more"
             )
         return length
 

@@ -170,11 +170,9 @@ class InputFormat(Settings):
     def _texts_or_words(self) -> Self:
         text_field = self.text_field if self.text_field is not None else self.text_b_field
         if self.tokens_field is not None and text_field is not None:
-            raise ConfigError.naming(
-                "the input is either texts (field {text!r}) or words ({tokens_field} {tokens!r}); "
-                "name one of the two",
-                text=text_field,
-                tokens=self.tokens_field,
+            raise ConfigError(
+                f"the input is either texts (field {text_field!r}) or words (tokens_field "
+                f"{self.tokens_field!r}); name one of the two"
             )
         return self
 
@@ -185,10 +183,8 @@ class InputFormat(Settings):
                 continue
             if getattr(self, setting_name) not in (field.default, ""):
                 formats = [other for other, row in FORMATS.items() if setting_name in row.settings]
-                raise ConfigError.naming(
-                    f"{{{setting_name}}} is set, but the input is read as {{name}}; it is for "
-                    "{formats}: name the {input_format}, or leave the setting out",
-                    name=name,
-                    formats=", ".join(formats),
+                raise ConfigError(
+                    f"{setting_name} is set, but the input is read as {name}; it is for "
+                    f"{', '.join(formats)}: name the input_format, or leave the setting out"
                 )
         return self.model_copy(update={"format": name})

@@ -61,11 +61,7 @@ def parse_layers(layers: Any) -> tuple[int | str, ...]:
     """LAYERS as a tuple, see `split_layers`; raises ConfigError if it is no list of entries."""
     entries = split_layers(layers)
     if not isinstance(entries, tuple):
-        raise ConfigError.naming(
-            "{layers} is {received}; allowed: {allowed}",
-            received=shown(layers),
-            allowed=LAYERS_ALLOWED,
-        )
+        raise ConfigError(f"layers is {shown(layers)}; allowed: {LAYERS_ALLOWED}")
     return entries
 
 
@@ -81,12 +77,9 @@ LayersSetting = Annotated[tuple[LayerEntry, ...], BeforeValidator(split_layers)]
 def check_weights(weights: Sequence[float], layers: Sequence[int | str]) -> None:
     """Refuses weights that are not one for each layer; raises ConfigError."""
     if len(weights) != len(layers):
-        raise ConfigError.naming(
-            "{weights} has {count} numbers for {wanted} layers {entries}; give one weight for "
-            "each layer",
-            count=len(weights),
-            wanted=len(layers),
-            entries=list(layers),
+        raise ConfigError(
+            f"weights has {len(weights)} numbers for {len(layers)} layers {list(layers)}; give one "
+            "weight for each layer"
         )
 
 

@@ -1,21 +1,19 @@
 """Names of transformers, sentence-transformers, flair, KerasHub and bert-as-service, tried here."""
 
-from bert_features.errors import ConfigError, Spell, as_keyword
-
-# What is meant, as a template of `ConfigError.naming` -> the names there.
+# What is meant -> the names there.
 _MEANT = {
-    "{checkpoint}": "model_name_or_path pretrained_model_name_or_path preset",
-    "{checkpoint} hf:NAME@REVISION": "revision",
+    "checkpoint": "model_name_or_path pretrained_model_name_or_path preset",
+    "checkpoint hf:NAME@REVISION": "revision",
     "the environment variable BERT_FEATURES_CACHE or HF_HOME": "cache_dir cache_folder",
-    "{layers:'embeddings,all'}": "output_hidden_states",
-    "{layers}": "pooling_layer",
-    "{kind:'attention'}": "output_attentions",
-    "{level:'token'}": "output_value",
-    "{combine:'mean'}": "layer_mean",
-    "{long_text}": "truncation allow_long_sentences",
-    "{normalize}": "normalize_embeddings",
-    "{dim}": "truncate_dim",
-    "{precision}": "torch_dtype",
+    "layers='embeddings,all'": "output_hidden_states",
+    "layers": "pooling_layer",
+    "kind='attention'": "output_attentions",
+    "level='token'": "output_value",
+    "combine='mean'": "layer_mean",
+    "long_text": "truncation allow_long_sentences",
+    "normalize": "normalize_embeddings",
+    "dim": "truncate_dim",
+    "precision": "torch_dtype",
     "lists of words": "is_tokenized is_split_into_words",
     "extractor(texts)[0].tokens": "show_tokens tokenize",
     "show_progress": "show_progress_bar",
@@ -33,7 +31,7 @@ _MEANT = {
 OTHER_NAMES = {name: meant for meant, names in _MEANT.items() for name in names.split()}
 
 
-def hint_of(name: str, spell: Spell = as_keyword) -> str:
+def hint_of(name: str) -> str:
     """`did you mean A?`; empty if it is no name of another library."""
-    meant = ConfigError.naming(OTHER_NAMES.get(name, "")).spelled(spell)
-    return meant and f"did you mean {meant}?"
+    meant = OTHER_NAMES.get(name)
+    return f"did you mean {meant}?" if meant else ""

@@ -156,22 +156,18 @@ class OutputConfig(Settings):
         if KINDS[self.kind].poolings is None and not is_pooling(self.pooling, self.level):
             raise wrong_pooling(str(self.pooling), self.level)
         if not self.special_tokens and not OF_CLS.isdisjoint(pooling_parts(self.pooling or "")):
-            raise ConfigError.naming(
-                "{special_tokens} is false; {pooling} '{received}' is the vector of [CLS] itself",
-                received=self.pooling,
+            raise ConfigError(
+                f"special_tokens is false; pooling '{self.pooling}' is the vector of [CLS] itself"
             )
         if (self.combine == "weighted") != (self.weights is not None):
-            raise ConfigError.naming(
-                "{combine} is '{received}' and {weights} is {numbers}; combine 'weighted' needs "
-                "one weight for each layer, and no other combine takes weights",
-                received=self.combine,
-                numbers=self.weights,
+            raise ConfigError(
+                f"combine is '{self.combine}' and weights is {self.weights}; combine 'weighted' "
+                "needs one weight for each layer, and no other combine takes weights"
             )
         if self.pooling == AUTO_POOLING and self.layers is None and self.combine != "none":
-            raise ConfigError.naming(
-                "{combine} is '{received}', and {pooling} 'auto' takes one layer; name {layers} "
-                "too, or leave {combine} out",
-                received=self.combine,
+            raise ConfigError(
+                f"combine is '{self.combine}', and pooling 'auto' takes one layer; name layers "
+                "too, or leave combine out"
             )
         if self.weights is not None and self.layers is not None and ALL not in self.layers:
             check_weights(self.weights, self.layers)
@@ -201,14 +197,13 @@ def gather_outputs(
         return (OutputConfig.of(given),)
     named = parse_outputs(outputs)
     if beside := [name for name in OUTPUT_SETTINGS if name in given and name not in _OF_EACH]:
-        raise ConfigError.naming(
-            ", ".join(f"{{{name}}}" for name in beside)
-            + " and {outputs} are both set; set it in each output instead"
+        raise ConfigError(
+            f"{', '.join(beside)} and outputs are both set; set it in each output instead"
         )
     shared = {name: getattr(OutputConfig.of({name: value}), name) for name, value in given.items()}
     for name in shared:
         if not any(_lacks(output, name) for output in named):
-            raise ConfigError.naming(f"no output uses {{{name}}}; leave {{{name}}} out")
+            raise ConfigError(f"no output uses {name}; leave {name} out")
     return tuple(
         OutputConfig.of(
             {n: getattr(output, n) for n in output.model_fields_set}
@@ -247,10 +242,9 @@ def parse_outputs(outputs: Outputs, *, source: str = "") -> tuple[OutputConfig, 
     it names `source`.
     """
     if isinstance(outputs, str | Mapping) or not isinstance(outputs, Sequence) or not outputs:
-        raise ConfigError.naming(
-            "{where}{outputs} is {received}; allowed: a list of tables (in Python: dicts)",
-            where=f"{source}: " if source else "",
-            received=shown(outputs),
+        where = f"{source}: " if source else ""
+        raise ConfigError(
+            f"{where}outputs is {shown(outputs)}; allowed: a list of tables (in Python: dicts)"
         )
     return tuple(
         output
@@ -276,11 +270,9 @@ def check_floats(dtypes: Iterable[str | None], place: str) -> None:
     """Refuses the dtypes of small vectors for a place that has floats only; raises ConfigError."""
     for dtype in dtypes:
         if dtype in SMALL_DTYPES:
-            raise ConfigError.naming(
-                "{dtype} is '{received}', which only features files and encode have; for {place} "
-                "pass 'float32', 'float16' or 'bfloat16'",
-                received=dtype,
-                place=place,
+            raise ConfigError(
+                f"dtype is '{dtype}', which only features files and encode have; for {place} pass "
+                "'float32', 'float16' or 'bfloat16'"
             )
 
 

@@ -55,13 +55,10 @@ def wrong_pooling(pooling: str, level: Level) -> ConfigError:
     if level == "sequence":
         allowed += ", auto; or several of the others joined by +, such as cls+mean, without pooler"
     others = [other for other in POOLINGS if is_pooling(pooling, other)]
-    cure = " or ".join(f"{{level:'{other}'}}" for other in reversed(others))
-    return ConfigError.naming(
-        "{pooling} is {received}; allowed for level '{own}': {allowed}"
-        + (f"; pass {cure} for this pooling" if cure else ""),
-        received=shown(pooling),
-        own=level,
-        allowed=allowed,
+    cure = " or ".join(f"level='{other}'" for other in reversed(others))
+    return ConfigError(
+        f"pooling is {shown(pooling)}; allowed for level '{level}': {allowed}"
+        + (f"; pass {cure} for this pooling" if cure else "")
     )
 
 

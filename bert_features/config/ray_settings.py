@@ -48,9 +48,7 @@ class RaySettings:
           ConfigError: a setting is not of that form.
         """
         if not address.strip():
-            raise ConfigError.naming(
-                "{ray} is empty; allowed: local, auto, HOST:PORT or ray://HOST:PORT"
-            )
+            raise ConfigError("ray is empty; allowed: local, auto, HOST:PORT or ray://HOST:PORT")
         least, most = (1, None) if actors is None else _parse_actors(str(actors))
         return cls(
             address.strip(), least, most, None if resources is None else _parse_resources(resources)
@@ -61,10 +59,9 @@ def _parse_actors(text: str) -> tuple[int, int]:
     match = _ACTORS.fullmatch(text)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if least > most:
-        raise ConfigError.naming(
-            "{ray_actors} is {received}; allowed: a number of actors, or MIN:MAX with 1 or more "
-            "and MIN at most MAX",
-            received=shown(text),
+        raise ConfigError(
+            f"ray_actors is {shown(text)}; allowed: a number of actors, or MIN:MAX with 1 or more "
+            "and MIN at most MAX"
         )
     return least, most
 
@@ -78,10 +75,9 @@ def _parse_resources(given: str | Mapping[str, float]) -> dict[str, float]:
             return dict(given)
     except ValueError:  # no pair, or no number
         pass
-    raise ConfigError.naming(
-        "{ray_resources} is {received}; allowed: amounts of Ray's resources for each actor, as "
-        "CPU=8, GPU=1 or TPU=4, several separated by commas",
-        received=shown(given),
+    raise ConfigError(
+        f"ray_resources is {shown(given)}; allowed: amounts of Ray's resources for each actor, as "
+        "CPU=8, GPU=1 or TPU=4, several separated by commas"
     )
 
 

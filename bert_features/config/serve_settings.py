@@ -49,9 +49,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
-                raise ConfigError.naming(
-                    f"{{max_{name}}} is {{value}}; allowed: a number above 0", value=value
-                )
+                raise ConfigError(f"max_{name} is {value}; allowed: a number above 0")
 
 
 @dataclass(frozen=True)
@@ -93,15 +91,12 @@ class ServeSettings:
             ("drain_seconds", 0, sys.float_info.max, "a number of 0 or more"),
         ):
             if not low <= (value := getattr(settings, name)) <= high:
-                raise ConfigError.naming(
-                    f"{{{name}}} is {{value}}; allowed: {allowed}", value=value
-                )
+                raise ConfigError(f"{name} is {value}; allowed: {allowed}")
         for name in settings._given_hosts:
             if not _HOST.fullmatch(name):
-                raise ConfigError.naming(
-                    "{allowed_hosts} has {name}; allowed: names without scheme and port, as "
-                    "example.com, separated by commas, or *",
-                    name=shown(name),
+                raise ConfigError(
+                    f"allowed_hosts has {shown(name)}; allowed: names without scheme and port, as "
+                    "example.com, separated by commas, or *"
                 )
         return settings
 

@@ -233,10 +233,8 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            problems = {str(p): p for p in (cls._problem(d, values) for d in error.errors())}
-            parts = {f"problem_{i}": problem for i, problem in enumerate(problems.values())}
-            template = "{where}" + "; ".join(f"{{{part}}}" for part in parts)
-            raise ConfigError.naming(template, where=where, **parts) from error
+            problems = dict.fromkeys(cls._problem(each, values) for each in error.errors())
+            raise ConfigError(where + "; ".join(problems)) from error
 
     @classmethod
     def _plain(cls, name: str, value: Any) -> Any:
@@ -249,10 +247,10 @@ class Settings(BaseModel):
         return plain if repr(plain) in describe_allowed(cls.model_fields[name]) else value
 
     @classmethod
-    def _problem(cls, detail: ErrorDetails, values: Mapping[str, Any]) -> ConfigError:
+    def _problem(cls, detail: ErrorDetails, values: Mapping[str, Any]) -> str:
         raised = detail.get("ctx", {}).get("error")  # what a validator raised
         if isinstance(raised, ConfigError):
-            return raised
+            return str(raised)
         key = str(detail["loc"][0])
         if key not in cls.known():
             names = [*cls.known()]
@@ -260,7 +258,7 @@ class Settings(BaseModel):
             if len(names) > _MAX_NAMES:
                 names[_FEW:] = ["…; bert-features extract --help-all lists all"]
             known = hint_of(key) or hint.strip() or f"allowed: {', '.join(names)}"
-            return ConfigError(f"unknown setting {shown(key)}; {known}")
+            return f"unknown setting {shown(key)}; {known}"
         received = values[key]
         received = list(received) if isinstance(received, tuple) else received
         allowed = describe_allowed(cls.model_fields[key])
@@ -268,8 +266,4 @@ class Settings(BaseModel):
             allowed = f"{allowed}, at most {detail['ctx']['le']}"
         elif raised is not None:
             allowed = str(raised)
-        return ConfigError.naming(
-            f"{{{key}}} is {{received}}; allowed: {{allowed}}",
-            received=shown(received),
-            allowed=allowed,
-        )
+        return f"{key} is {shown(received)}; allowed: {allowed}"

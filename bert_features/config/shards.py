@@ -35,11 +35,9 @@ class Shard:
         match = PATTERN.fullmatch(text)
         shard = cls(*map(int, match.groups())) if match else None
         if shard is None or shard.index >= shard.count:
-            raise ConfigError.naming(
-                "{shard} is {received}; allowed: auto, or I/N with I from 0 to N - 1, as in 0/4, "
-                "and N at most {most}",
-                received=shown(text),
-                most=MAX_COUNT,
+            raise ConfigError(
+                f"shard is {shown(text)}; allowed: auto, or I/N with I from 0 to N - 1, as in 0/4, "
+                f"and N at most {MAX_COUNT}"
             )
         return shard
 

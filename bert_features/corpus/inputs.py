@@ -121,10 +121,9 @@ def check_unchanged(path: str, before: os.stat_result | None) -> None:
 
 def changed_input(path: str) -> InputError:
     """The error that refuses an input which is not what it was when the run began."""
-    return InputError.naming(
-        "{path} has changed since this run began, so its shards would not belong together; put "
-        "back what it was, or extract again with {overwrite:True}",
-        path=path,
+    return InputError(
+        f"{path} has changed since this run began, so its shards would not belong together; put "
+        "back what it was, or extract again with overwrite=True"
     )
 
 

@@ -94,20 +94,18 @@ def extract(
       BertFeaturesError: says in one sentence what was wrong.
     """
     if processes < 1:
-        raise ConfigError.naming(
-            "{processes} is {count}; allowed: an integer of at least 1", count=processes
-        )
+        raise ConfigError(f"processes is {processes}; allowed: an integer of at least 1")
     if accept_new_numbers and overwrite:
-        raise ConfigError.naming(
-            "{accept_new_numbers} and {overwrite} are both set, and a run that begins again has no "
+        raise ConfigError(
+            "accept_new_numbers and overwrite are both set, and a run that begins again has no "
             "other numbers; leave one of them out"
         )
     target = find_target(config, output_path, ledger_path, overwrite=overwrite)
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
     if config.dedupe and config.cache is None and (cluster is not None or is_url(output_path)):
-        raise ConfigError.naming(
-            "{dedupe} on Ray or with the output at an address needs {cache}, a folder on the disk "
-            "of each machine; set it, or leave {dedupe} out"
+        raise ConfigError(
+            "dedupe on Ray or with the output at an address needs cache, a folder on the disk of "
+            "each machine; set it, or leave dedupe out"
         )
     monitor = monitor or RunMonitor()
     if isinstance(target, FolderTarget):
@@ -122,24 +120,19 @@ def extract(
             accept_new_numbers=accept_new_numbers,
         ).finish()
     if accept_new_numbers:
-        raise ConfigError.naming(
-            "{accept_new_numbers} is for a folder, whose run is resumed; {output} is a single "
-            "file: leave it out",
-            output=target,
+        raise ConfigError(
+            f"accept_new_numbers is for a folder, whose run is resumed; {target} is a single file: "
+            "leave it out"
         )
     if processes > 1:
-        raise ConfigError.naming(
-            "{processes} is {count}, but {output} is a single file; several processes write a "
-            "folder: end {output_path} with a /",
-            count=processes,
-            output=target,
+        raise ConfigError(
+            f"processes is {processes}, but {target} is a single file; several processes write a "
+            "folder: end output_path with a /"
         )
     if cluster is not None:
-        raise ConfigError.naming(
-            "{ray} is {address}, but {output} is a single file; actors write a folder: end "
-            "{output_path} with a /",
-            address=cluster.address,
-            output=target,
+        raise ConfigError(
+            f"ray is {cluster.address}, but {target} is a single file; actors write a folder: end "
+            "output_path with a /"
         )
     (path,) = target.find_inputs(input_path)
     return _extract_file(config, path, target, progress, monitor)
@@ -154,12 +147,10 @@ def _ray_settings(
     if ray is None:
         for setting, value in (("ray_actors", actors), ("ray_resources", resources)):
             if value is not None:
-                raise ConfigError.naming(
-                    "{" + setting + "} needs {ray}; pass both, or leave it out"
-                )
+                raise ConfigError(f"{setting} needs ray; pass both, or leave it out")
         return None
     if processes > 1:
-        raise ConfigError.naming("{processes} and {ray} are both set; leave one of them out")
+        raise ConfigError("processes and ray are both set; leave one of them out")
     return RaySettings.parse(ray, actors, resources)
 
 

@@ -54,10 +54,9 @@ def make_plan(
             shards += parts
             id_type = own_type
             if len(shards) > MAX_COUNT:
-                raise InputError.naming(
-                    "the inputs make more than {most:,} shards; pass a larger {shard_examples}, or "
-                    "fewer and larger files",
-                    most=MAX_COUNT,
+                raise InputError(
+                    f"the inputs make more than {MAX_COUNT:,} shards; pass a larger "
+                    "shard_examples, or fewer and larger files"
                 )
         ids.finish()
     check_still(inputs, stamps)

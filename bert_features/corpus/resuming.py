@@ -29,13 +29,11 @@ def check_same_run(begun: Manifest, wanted: Recipe) -> None:
     if differences:
         versions = all(each.startswith("versions.") for each in differences)
         implied = any(each.startswith("uniform_batches ") for each in differences)
-        raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to resume it{hint}, "
-            "{accept}or extract into another folder or with {overwrite:True}",
-            folder=begun.folder,
-            differences="; ".join(differences),
-            accept=OutputError.naming("{accept_new_numbers:True} to mix both, " * versions),
-            hint=OutputError.naming(" ({dedupe} and {cache} turn on uniform_batches)" * implied),
+        hint = " (dedupe and cache turn on uniform_batches)" * implied
+        accept = "accept_new_numbers=True to mix both, " * versions
+        raise OutputError(
+            f"{begun.folder} was begun by a run with {'; '.join(differences)}; pass the same to "
+            f"resume it{hint}, {accept}or extract into another folder or with overwrite=True"
         )
 
 
@@ -50,11 +48,9 @@ def check_ready(begun: Manifest, ready: Ready) -> None:
     for name in before.outputs.keys() & now.outputs.keys():
         differences += find_differences(before.vectors(name), now.vectors(name))
     if differences:
-        raise OutputError.naming(
-            "{folder} was begun by a run with {differences}; pass the same to resume it, or "
-            "extract into another folder or with {overwrite:True}",
-            folder=begun.folder,
-            differences="; ".join(sorted({*differences})),
+        raise OutputError(
+            f"{begun.folder} was begun by a run with {'; '.join(sorted({*differences}))}; pass the "
+            "same to resume it, or extract into another folder or with overwrite=True"
         )
     if begun.processor != ready.processor:
         logger.warning(
@@ -102,11 +98,10 @@ def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:
     written = read_features(begun.path(shard)).features if recorded and shard is not None else ()
     for name, ranges in ((f.name, f.ranges) for f in written if f.name in recorded):
         if parse_ranges(recorded[name], name) != ranges:
-            raise OutputError.naming(
-                "{folder}: a shard has other int8 ranges of {name!r} than the manifest, which was "
-                "changed; restore it, or extract into another folder or with {overwrite:True}",
-                folder=begun.folder,
-                name=name,
+            raise OutputError(
+                f"{begun.folder}: a shard has other int8 ranges of {name!r} than the manifest, "
+                "which was changed; restore it, or extract into another folder or with "
+                "overwrite=True"
             )
 
 
@@ -126,12 +121,9 @@ def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
 def check_same_format(begun: Manifest, wanted: str) -> None:
     """Refuses to resume a run in another format; raises OutputError."""
     if begun.format != wanted:
-        raise OutputError.naming(
-            "{folder} was begun in format {before}, but {format} is {wanted}; pass {same}",
-            folder=begun.folder,
-            before=begun.format,
-            wanted=wanted,
-            same=OutputError.naming("{format:'" + begun.format + "'}"),
+        raise OutputError(
+            f"{begun.folder} was begun in format {begun.format}, but format is {wanted}; pass "
+            f"format='{begun.format}'"
         )
 
 
@@ -140,12 +132,10 @@ def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
     before = [entry.path for entry in begun.inputs]
     if list(map(place_of, before)) == list(map(place_of, inputs)):
         return
-    raise OutputError.naming(
-        "{folder} holds the features of {difference}; pass the same inputs to resume it{hint}, or "
-        "extract into another folder or with {overwrite:True}",
-        folder=begun.folder,
-        difference=_other_inputs(before, inputs),
-        hint=hint_of_folder(before),
+    raise OutputError(
+        f"{begun.folder} holds the features of {_other_inputs(before, inputs)}; pass the same "
+        f"inputs to resume it{hint_of_folder(before)}, or extract into another folder or with "
+        "overwrite=True"
     )
 
 

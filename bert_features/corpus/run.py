@@ -110,9 +110,8 @@ class FolderRun:
         self._accept_new_numbers = accept_new_numbers
         self._checkpoint = check_run(self._config, inputs, target)
         if (processes > 1 or ray) and str(self._folder).startswith("memory://"):
-            raise ConfigError.naming(
-                "{output} is in the memory of one process; leave {processes} and {ray} out",
-                output=self._folder,
+            raise ConfigError(
+                f"{self._folder} is in the memory of one process; leave processes and ray out"
             )
         self._shares = share_out(processes, config.device) if processes > 1 else [Share()]
 
@@ -279,11 +278,10 @@ def _check_counts(manifest: Manifest, finished: Iterable[FinishedEntry]) -> None
     known = {each.name for each in fields(Counts)}
     unknown = sorted({name for entry in finished for name in entry.counts.keys() - known})
     if unknown:
-        raise OutputError.naming(
-            "cannot resume {folder}: its shards count {names}, which this release does not know; "
-            "use the release that wrote it, or extract again with {overwrite:True}",
-            folder=manifest.folder,
-            names=name_some(unknown),
+        raise OutputError(
+            f"cannot resume {manifest.folder}: its shards count {name_some(unknown)}, which this "
+            "release does not know; use the release that wrote it, or extract again with "
+            "overwrite=True"
         )
 
 

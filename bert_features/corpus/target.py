@@ -84,18 +84,14 @@ class FileTarget:
         """The input; raises ConfigError if there are several, or it is a folder."""
         found = find_inputs(inputs, folders=False)
         if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
-            raise ConfigError.naming(
-                "{input} is a folder of files, and {output} is a single file; end {output_path} "
-                "with a / to write a folder",
-                input=found[0],
-                output=self,
+            raise ConfigError(
+                f"{found[0]} is a folder of files, and {self} is a single file; end output_path "
+                "with a / to write a folder"
             )
         if len(found) > 1:
-            raise ConfigError.naming(
-                "{count:,} inputs cannot go to the single output {output}; end {output_path} with "
-                "a / to write a folder",
-                count=len(found),
-                output=self,
+            raise ConfigError(
+                f"{len(found):,} inputs cannot go to the single output {self}; end output_path "
+                "with a / to write a folder"
             )
         return (found[0],)
 
@@ -200,15 +196,13 @@ def find_target(
     if not is_folder(output):
         return _file_target(config, named, ledger, overwrite)
     if ledger is not None:
-        raise ConfigError.naming(
-            "{ledger_path} needs a single output file, but {output} is a folder; leave it out",
-            output=output,
+        raise ConfigError(
+            f"ledger_path needs a single output file, but {output} is a folder; leave it out"
         )
     if config.shard is not None:
-        raise ConfigError.naming(
-            "{shard} is {received}, which makes one file of a share of the input, but the output "
-            "is a folder; leave it out",
-            received=shown(config.shard),
+        raise ConfigError(
+            f"shard is {shown(config.shard)}, which makes one file of a share of the input, but "
+            "the output is a folder; leave it out"
         )
     return FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite)
 

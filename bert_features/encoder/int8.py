@@ -221,9 +221,8 @@ def _layers(encoder: BertEncoder) -> list[Int8Dense]:
 
 def _check_finite(values: np.ndarray, name: str) -> None:
     if not np.isfinite(values).all():
-        raise CheckpointError.naming(
-            "{name} has NaN or infinity, which int8 cannot hold; pass {precision:'float32'}",
-            name=name,
+        raise CheckpointError(
+            f"{name} has NaN or infinity, which int8 cannot hold; pass precision='float32'"
         )
 
 

@@ -126,20 +126,14 @@ def _check_length(wanted: Wanted, checkpoint: Checkpoint) -> int:
         own = auto_length(checkpoint, wanted.gathered()) if is_text else None
         return positions if own is None else own
     if wanted.signature != "text":
-        raise ConfigError.naming(
-            "{max_seq_length} is {received}, but an export of {kind} takes rows of any length; "
-            "leave it out, or pass {signature:'text'}",
-            received=max_seq_length,
-            kind=wanted.signature,
+        raise ConfigError(
+            f"max_seq_length is {max_seq_length}, but an export of {wanted.signature} takes rows "
+            "of any length; leave it out, or pass signature='text'"
         )
     if not MIN_SEQ_LENGTH <= max_seq_length <= positions:
-        raise ConfigError.naming(
-            "{max_seq_length} is {received}; allowed: {least} to {positions}, the positions of "
-            "{name}",
-            received=max_seq_length,
-            least=MIN_SEQ_LENGTH,
-            positions=positions,
-            name=checkpoint.name,
+        raise ConfigError(
+            f"max_seq_length is {max_seq_length}; allowed: {MIN_SEQ_LENGTH} to {positions}, the "
+            f"positions of {checkpoint.name}"
         )
     return max_seq_length
 
@@ -153,11 +147,9 @@ def _check_text_changes(wanted: Wanted, checkpoint: Checkpoint, *, lower_cases: 
         checkpoint, wanted.gathered(), tokenizer_lower_cases=lower_cases
     ).describe()
     if changes and wanted.signature == "text":
-        raise ConfigError.naming(
-            "pooling 'auto' of {name} {changes}, which an export of text cannot do; choose another "
-            "pooling, or pass {signature:'ids'}",
-            name=checkpoint.name,
-            changes=changes,
+        raise ConfigError(
+            f"pooling 'auto' of {checkpoint.name} {changes}, which an export of text cannot do; "
+            "choose another pooling, or pass signature='ids'"
         )
     return changes
 
@@ -172,10 +164,9 @@ def _check_pooler(source: ExportSource, signature: Signature) -> None:
         )
     if signature == "ids":
         if not source.outputs:
-            raise CheckpointError.naming(
-                "{name} has no pooler weights, so pooled_output and default are unavailable; "
-                "pass {outputs} or {layers} to export without them",
-                name=name,
+            raise CheckpointError(
+                f"{name} has no pooler weights, so pooled_output and default are unavailable; pass "
+                "outputs or layers to export without them"
             )
         logger.warning(
             "%s has no pooler weights: the export has no pooled_output and no default", name
@@ -204,12 +195,11 @@ def _tokenizer(
 def _check_in_graph(checkpoint: Checkpoint, file: TokenizerFile) -> None:
     """Refuses an export of text whose tokenizer is no part of a graph."""
     if isinstance(file, JsonModel):
-        raise ConfigError.naming(
-            "{name} has a tokenizer that TensorFlow has no operation for ({path}{rules}), so an "
-            "export cannot take texts; pass {signature:'ids'}",
-            name=checkpoint.name,
-            path=checkpoint.vocab_file,
-            rules="".join(f", {rule}" for rule in rules_of(file, checkpoint.do_lower_case)),
+        rules = "".join(f", {rule}" for rule in rules_of(file, checkpoint.do_lower_case))
+        raise ConfigError(
+            f"{checkpoint.name} has a tokenizer that TensorFlow has no operation for "
+            f"({checkpoint.vocab_file}{rules}), so an export cannot take texts; pass "
+            "signature='ids'"
         )
 
 

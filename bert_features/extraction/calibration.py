@@ -89,10 +89,10 @@ class TakesRanges:
         if not counts:
             return self.with_ranges(found), examples or iter(())
         if examples is None:
-            raise ConfigError.naming(
-                "the dtype of output '{name}' is 'int8', and the ranges of its dimensions are "
-                "unknown: only extract() finds them in texts; set {calibration} to a features file",
-                name=next(iter(counts)).name,
+            raise ConfigError(
+                f"the dtype of output '{next(iter(counts)).name}' is 'int8', and the ranges of its "
+                "dimensions are unknown: only extract() finds them in texts; set calibration to a "
+                "features file"
             )
         head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
         found |= self._ranges_of_texts(head, counts)
@@ -166,11 +166,9 @@ def _check_recipe(
     now = make_recipe(preparation, (output,), {})
     differences = recipe.differences(now, feature.name, output.name).vectors
     if differences:
-        raise ConfigError.naming(
-            "the calibration {path} was made with {differences}; set {calibration} to a file "
-            "made with the settings of this run, or to a number of texts",
-            path=file.path,
-            differences="; ".join(differences),
+        raise ConfigError(
+            f"the calibration {file.path} was made with {'; '.join(differences)}; set calibration "
+            "to a file made with the settings of this run, or to a number of texts"
         )
 
 

@@ -132,28 +132,22 @@ def check_kinds(config: ExtractConfig) -> None:
     kinds = [KINDS[output.kind] for output in config.outputs]
     for kind in kinds:
         if kind.masks_rows and len(kinds) > 1:
-            raise ConfigError.naming(
-                "{kind} '{own}' masks the texts, so no other output can come from the same pass; "
-                "make it the only output",
-                own=kind.name,
+            raise ConfigError(
+                f"kind '{kind.name}' masks the texts, so no other output can come from the same "
+                "pass; make it the only output"
             )
         if kind.is_single and kinds.count(kind) > 1:
-            raise ConfigError.naming(
-                "{kind} '{own}' is there {count} times, and a run may have it once; leave the "
-                "others out",
-                own=kind.name,
-                count=kinds.count(kind),
+            raise ConfigError(
+                f"kind '{kind.name}' is there {kinds.count(kind)} times, and a run may have it "
+                "once; leave the others out"
             )
         if not kind.can_window and config.long_text == "window":
-            raise ConfigError.naming(
-                "{kind} '{own}' needs the whole text in one row, and {long_text} is 'window'; "
-                "choose another, or split long texts into sentences",
-                own=kind.name,
+            raise ConfigError(
+                f"kind '{kind.name}' needs the whole text in one row, and long_text is 'window'; "
+                "choose another, or split long texts into sentences"
             )
         if not kind.can_pack and config.packing:
-            raise ConfigError.naming(
-                "{kind} '{own}' excludes {packing}; leave {packing} out", own=kind.name
-            )
+            raise ConfigError(f"kind '{kind.name}' excludes packing; leave packing out")
 
 
 def may_pack(config: ExtractConfig) -> bool:

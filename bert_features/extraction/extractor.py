@@ -140,10 +140,9 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         config = ExtractConfig.of({"checkpoint": str(checkpoint), **settings})
         for name in sorted(_FILE_SETTINGS & settings.keys()):
             if settings[name] is not None:
-                raise ConfigError.naming(
-                    f"{{{name}}} is {{received}}, which is for files that extract() reads; leave "
-                    "it out",
-                    received=shown(settings[name]),
+                raise ConfigError(
+                    f"{name} is {shown(settings[name])}, which is for files that extract() reads; "
+                    "leave it out"
                 )
         return cls(config)
 

@@ -45,11 +45,9 @@ def find_sides(
     own = Side(length, _ids(query.skip_words, tokenizer))
     if fill is not None:
         if fill.length > max_seq_length:
-            raise ConfigError.naming(
-                "{max_seq_length} is {received}; queries of this checkpoint have at least {least} "
-                "tokens: pass no less",
-                received=max_seq_length,
-                least=fill.length,
+            raise ConfigError(
+                f"max_seq_length is {max_seq_length}; queries of this checkpoint have at least "
+                f"{fill.length} tokens: pass no less"
             )
         own = Side(length, own.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended)
     document = Side(document_length, _ids(settings.document.skip_words, tokenizer))

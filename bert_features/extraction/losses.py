@@ -6,7 +6,6 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.description import describe_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import KINDS
-from bert_features.errors import as_keyword
 from bert_features.extraction.checks import document_length, packs
 from bert_features.extraction.counts import Counts
 
@@ -95,7 +94,7 @@ def warn_without_summary(
         )
         return
     cures = find_cures(config, checkpoint)
-    keywords = " or ".join(as_keyword(*cure) for cure in cures.items())
+    keywords = " or ".join(f"{name}={value}" for name, value in cures.items())
     logger.warning(
         "%d of %d texts did not fit max_seq_length %d and lost %d tokens%s%s",
         counts.truncated_examples,

@@ -304,10 +304,9 @@ class Preparation:
             return None
         mask_id = self.tokenizer.frame.mask_id
         if mask_id is None:
-            raise ConfigError.naming(
-                "{kind} 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
-                "{name} has neither",
-                name=self.checkpoint.name,
+            raise ConfigError(
+                "kind 'masked_lm' and 'score' need a vocabulary with [MASK] or <mask>; that of "
+                f"{self.checkpoint.name} has neither"
             )
         return mask_id
 

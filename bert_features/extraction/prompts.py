@@ -60,12 +60,9 @@ class Prompts:
         if given in self.named:
             return self.named[given]
         if given.replace("-", "_").isidentifier():
-            raise ConfigError.naming(
-                "{prompt} is '{received}', which is not a prompt of {name} (it has: {known}); "
-                "name one of these, or end a text of your own with a space",
-                received=given,
-                name=self._checkpoint,
-                known=self._known,
+            raise ConfigError(
+                f"prompt is '{given}', which is not a prompt of {self._checkpoint} (it has: "
+                f"{self._known}); name one of these, or end a text of your own with a space"
             )
         return given
 

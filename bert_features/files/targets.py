@@ -32,7 +32,7 @@ def check_target(
     error = report.get("error", OutputError)
     with storage_errors(f"write {target}", **report):
         if problem := _name_problem(target) or _problem(target, folder, overwrite):
-            raise error.naming(f"{{target}} {problem}", target=target)
+            raise error(f"{target} {problem}")
         parent = target.parent
         if folder and not parent.exists():
             return  # it will be made
@@ -73,7 +73,7 @@ def _problem(target: Path, folder: bool, overwrite: bool) -> str | None:
         return "is a directory; name a file in it"
     if not folder and not target.is_file():
         return "is not a regular file; only such a file can be written"
-    return None if overwrite else "exists; pass {overwrite:True} to replace it"
+    return None if overwrite else "exists; pass overwrite=True to replace it"
 
 
 def check_apart(read: Iterable[Role], written: Iterable[Role], *, folder: bool = False) -> None:

@@ -204,11 +204,8 @@ def _open_file(path: Location, format: str | None) -> FeatureFile:
 def _open_folder(path: Location, format: str | None) -> FeatureFolder:
     opened = FeatureFolder(path)
     if format not in (None, opened.format):
-        raise OutputError.naming(
-            "the files of {path} are {own}, but {format} is {received}; leave {format} out",
-            path=path,
-            own=opened.format,
-            received=format,
+        raise OutputError(
+            f"the files of {path} are {opened.format}, but format is {format}; leave format out"
         )
     return opened
 
@@ -237,18 +234,14 @@ def _module(format: str) -> Any:
 
 # What to do about a name that shows no format.
 _OTHER_INPUT = "rename it, or name its format (check: --format; in Python: format)"
-_OTHER_OUTPUT = "or pass {format}: {formats}; or end it with / to write a folder of shards"
+_OTHER_OUTPUT = (
+    f"or pass format: {', '.join(FORMATS)}; or end it with / to write a folder of shards"
+)
 
 
 def _format_of(path: Path, cure: str = _OTHER_INPUT) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         received = f"the suffix {suffix!r}, which belongs to no format" if suffix else "no suffix"
-        raise OutputError.naming(
-            "{path} has {received}; allowed: {suffixes}; " + cure,
-            path=path,
-            received=received,
-            suffixes=", ".join(SUFFIXES),
-            formats=", ".join(FORMATS),
-        )
+        raise OutputError(f"{path} has {received}; allowed: {', '.join(SUFFIXES)}; {cure}")
     return SUFFIXES[suffix]

@@ -175,12 +175,10 @@ def check_numbers(begun: Recipe, now: Recipe) -> None:
     for name in (name for name in now.canaries if name in begun.canaries):
         found = distance(begun.canaries[name], now.canaries[name])
         if not found.is_within(_TOLERANCES[_precision(now, name)][0]):
-            raise OutputError.naming(
-                "this machine computes other numbers of {name!r} than the run began with, by "
-                "the same recipe ({difference}): run bert-features doctor, resume it where it "
-                "began, or pass {accept_new_numbers:True} to mix both",
-                name=name,
-                difference=found,
+            raise OutputError(
+                f"this machine computes other numbers of {name!r} than the run began with, by the "
+                f"same recipe ({found}): run bert-features doctor, resume it where it began, or "
+                "pass accept_new_numbers=True to mix both"
             )
 
 

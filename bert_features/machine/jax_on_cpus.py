@@ -31,11 +31,9 @@ def compiler_options(device: Any) -> dict[str, str] | None:
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error):  # in earlier versions
                 raise
-    raise ConfigError.naming(
-        "jaxlib {version} computes wrong numbers on CPUs (github.com/jax-ml/jax/issues/39103); "
-        "install another version ({install}), or pass {runtime:'tensorflow'}",
-        version=version,
-        install=INSTALL,
+    raise ConfigError(
+        f"jaxlib {version} computes wrong numbers on CPUs (github.com/jax-ml/jax/issues/39103); "
+        f"install another version ({INSTALL}), or pass runtime='tensorflow'"
     )
 
 

@@ -28,11 +28,7 @@ def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str
       MissingExtraError: JAX is wanted but not installed.
     """
     if wanted not in get_args(RuntimeName):
-        raise ConfigError.naming(
-            "{runtime} is {received!r}; allowed: {allowed}",
-            received=wanted,
-            allowed=", ".join(get_args(RuntimeName)),
-        )
+        raise ConfigError(f"runtime is {wanted!r}; allowed: {', '.join(get_args(RuntimeName))}")
     runtime = wanted if wanted != "auto" else backend_set() or _for_hardware(device)
     if runtime == "jax" and not _is_importable("jax"):
         raise MissingExtraError("jax", "jax")

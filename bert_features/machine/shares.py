@@ -87,10 +87,6 @@ def _groups(devices: list[str], count: int, what: str, setting: str) -> list[lis
 
 
 def _wrong_count(setting: str, count: int, devices: int, what: str, allowed: str) -> ConfigError:
-    return ConfigError.naming(
-        f"{{{setting}}} is {{count}}; this machine has {{devices}} {{what}}; allowed: {{allowed}}",
-        count=count,
-        devices=devices,
-        what=what,
-        allowed=allowed,
+    return ConfigError(
+        f"{setting} is {count}; this machine has {devices} {what}; allowed: {allowed}"
     )

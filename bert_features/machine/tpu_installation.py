@@ -50,9 +50,7 @@ def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
 def refuse_absent_tpu(device: Device) -> None:
     """Raises ConfigError if a TPU is wanted, and there is none here or over the network."""
     if device == "tpu" and not hardware.tpu_chips() and remote_tpu() is None:
-        raise ConfigError.naming(
-            "no TPU: this machine has none; pass {device:'auto'} to take what is here"
-        )
+        raise ConfigError("no TPU: this machine has none; pass device='auto' to take what is here")
 
 
 def device_problem() -> str | None:

@@ -103,20 +103,12 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     """The feature of a name, or the only one; raises ConfigError if there is none, or several."""
     names = ", ".join(repr(feature.name) for feature in file.features)
     if name is None and len(file.features) > 1:
-        raise ConfigError.naming(
-            "{path} has {count} features; pass {feature}, one of {names}",
-            path=file.path,
-            count=len(file.features),
-            names=names,
+        raise ConfigError(
+            f"{file.path} has {len(file.features)} features; pass feature, one of {names}"
         )
     chosen = next((each for each in file.features if name in (None, each.name)), None)
     if chosen is None:
-        raise ConfigError.naming(
-            "{feature} is {received!r}; allowed in {path}: {names}",
-            received=name,
-            path=file.path,
-            names=names,
-        )
+        raise ConfigError(f"feature is {name!r}; allowed in {file.path}: {names}")
     if not KINDS[chosen.kind].search:
         raise ConfigError(
             f"{chosen.name} has kind '{chosen.kind}', which has no neighbors; name a feature of "

@@ -51,21 +51,16 @@ def check_words(feature: Feature, texts: Sequence[str], token: str | None) -> li
         return [token] * len(texts)
     if feature.is_sequence:
         if token is not None:
-            raise ConfigError.naming(
-                "{token} is {received!r}, but each vector of {name} is of a whole text; leave "
-                "{token} out",
-                received=token,
-                name=feature.name,
+            raise ConfigError(
+                f"token is {token!r}, but each vector of {feature.name} is of a whole text; leave "
+                "token out"
             )
         return [None] * len(texts)
     for text in texts:
         if token is None and len(text.split()) != 1:
-            raise ConfigError.naming(
-                "{name} has a vector for each {level}, and the query {text!r} is not a single "
-                "word; pass {token}, a word of the query",
-                name=feature.name,
-                level=feature.level,
-                text=text,
+            raise ConfigError(
+                f"{feature.name} has a vector for each {feature.level}, and the query {text!r} is "
+                "not a single word; pass token, a word of the query"
             )
     return [token or text.strip() for text in texts]
 
@@ -87,11 +82,9 @@ def embed(
     is_whole = LEVELS[feature.level].is_text
     words = check_words(feature, texts, options.token)
     if options.prompt is not None and not is_whole:
-        raise ConfigError.naming(
-            "{prompt} is for features of whole texts, and {name} has a vector for each {level}; "
-            "leave {prompt} out",
-            name=feature.name,
-            level=feature.level,
+        raise ConfigError(
+            f"prompt is for features of whole texts, and {feature.name} has a vector for each "
+            f"{feature.level}; leave prompt out"
         )
     extractor = load_extractor(file, feature, options)
     if is_whole:
@@ -146,11 +139,9 @@ def _named_in(file: FeatureFile, *, chosen: bool) -> Iterator[None]:
     except CheckpointError as error:
         if chosen:
             raise
-        raise CheckpointError.naming(
-            "the checkpoint that {path} was made with is not usable here; pass {checkpoint} to say "
-            "where it is ({problem})",
-            path=file.path,
-            problem=error,
+        raise CheckpointError(
+            f"the checkpoint that {file.path} was made with is not usable here; pass checkpoint to "
+            f"say where it is ({error})"
         ) from error
 
 
@@ -169,13 +160,10 @@ def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtracto
     """
     (found,) = compare_recipes(file.recipe, extractor.recipe, feature.name)
     if not (found.may_be_compared or all(d.endswith(AGREEMENT) for d in found.differences)):
-        raise OutputError.naming(
-            "the settings that {path} records do not give its feature {name!r} with the checkpoint "
-            "{used} here ({differences}); pass {checkpoint}, the one that it was made with",
-            path=file.path,
-            name=feature.name,
-            used=extractor.checkpoint.name,
-            differences="; ".join(found.differences),
+        raise OutputError(
+            f"the settings that {file.path} records do not give its feature {feature.name!r} with "
+            f"the checkpoint {extractor.checkpoint.name} here ({'; '.join(found.differences)}); "
+            "pass checkpoint, the one that it was made with"
         )
 
 
@@ -238,8 +226,7 @@ def _whole_words(tokens: Sequence[str]) -> list[str]:
 
 
 def _no_such_word(word: str, found: Sequence[str]) -> ConfigError:
-    return ConfigError.naming(
-        "{token} is {received!r}, which is not in the query; pass one of its words: {found}",
-        received=word,
-        found=" ".join(found) or "no words",
+    found = " ".join(found) or "no words"
+    return ConfigError(
+        f"token is {word!r}, which is not in the query; pass one of its words: {found}"
     )

@@ -68,10 +68,9 @@ class VectorWay:
         self.file, self.feature, self.options = file, feature, options
         for name, allowed in self.takes.items():
             if getattr(options, name) not in allowed:
-                raise ConfigError.naming(
-                    f"{{{name}}} is {{received!r}}; {{own}} {self.reason}; leave {{{name}}} out",
-                    received=getattr(options, name),
-                    own=feature.name,
+                raise ConfigError(
+                    f"{name} is {getattr(options, name)!r}; {feature.name} {self.reason}; leave "
+                    f"{name} out"
                 )
 
     def of_vectors(self, vectors: Any) -> tuple[Any, bool]:

@@ -163,7 +163,7 @@ def show_attention(
     model = Model.find(settings)
     shown = model.layers(layers or (-1,))
     if EMBEDDINGS in shown:
-        raise ConfigError.naming("{layers} has 'embeddings', which have no attention; leave it out")
+        raise ConfigError("layers has 'embeddings', which have no attention; leave it out")
     entries = shown if layers else model.layers()[1:]
     output = OutputConfig.of(
         {"kind": "attention", "layers": entries, "heads": heads, "level": level}

@@ -265,18 +265,15 @@ def find_origin(
     if file is not None:
         for name in ("label_field", "span_field"):
             if (given := getattr(settings, name)) is not None:
-                raise ConfigError.naming(
-                    f"{{{name}}} is {{received!r}}, but {{file}} is a features file, which has its "
-                    "labels in it; leave it out",
-                    received=given,
-                    file=path,
+                raise ConfigError(
+                    f"{name} is {given!r}, but {path} is a features file, which has its labels in "
+                    "it; leave it out"
                 )
         return Stored(file, layers, poolings)
     if settings.label_field is None and settings.span_field is None:
-        raise ConfigError.naming(
-            "{name} is read as a file of texts, whose labels no setting names; pass {label_field}, "
-            "or {span_field} for labels of spans",
-            name=path,
+        raise ConfigError(
+            f"{path} is read as a file of texts, whose labels no setting names; pass label_field, "
+            "or span_field for labels of spans"
         )
     labelled = read_labelled(path, settings, units=True)
     return Texts(Model.find(settings), labelled, settings, layers, poolings)
@@ -398,14 +395,9 @@ def _check(name: str, examples: Examples, folds: int) -> None:
             "needs at least two labels"
         )
     if min(texts, max(counts.values())) < folds:
-        raise InputError.naming(
-            "{name}: {texts} different texts, and at most {most} {noun} with the same label; "
-            "{folds_given} folds need as many of both: add texts, or pass fewer {folds}",
-            name=name,
-            texts=texts,
-            most=max(counts.values()),
-            noun=noun,
-            folds_given=folds,
+        raise InputError(
+            f"{name}: {texts} different texts, and at most {max(counts.values())} {noun} with the "
+            f"same label; {folds} folds need as many of both: add texts, or pass fewer folds"
         )
     rare = [label for label, count in sorted(counts.items()) if count < folds]
     if rare:

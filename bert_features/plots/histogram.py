@@ -151,10 +151,8 @@ def _find(tokens: Sequence[str], token: str, occurrence: int, *, is_uncased: boo
         more = " …" if len(tokens) > _MAX_TOKENS_NAMED else ""
         raise InputError(f"the token {token!r} is not in the text; its tokens are {named}{more}")
     if not 1 <= occurrence <= len(positions):
-        raise InputError.naming(
-            "{occurrence} is {received}; allowed: 1 to {count}, as often as the text has {token!r}",
-            received=occurrence,
-            token=token,
-            count=len(positions),
+        raise InputError(
+            f"occurrence is {occurrence}; allowed: 1 to {len(positions)}, as often as the text has "
+            f"{token!r}"
         )
     return positions[occurrence - 1]

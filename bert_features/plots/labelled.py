@@ -70,9 +70,8 @@ def read_labelled(path: str, settings: ExtractConfig, *, units: bool = False) ->
     if found.level == "sequence":
         return replace(found, labels=[label for e in examples for label in e.labels or ()])
     if not units:
-        raise ConfigError.naming(
-            "{label_field} is {received!r}, a field of labels of words; allowed for this figure: "
-            "labels of texts (a probe takes those of words too)",
-            received=settings.label_field,
+        raise ConfigError(
+            f"label_field is {settings.label_field!r}, a field of labels of words; allowed for "
+            "this figure: labels of texts (a probe takes those of words too)"
         )
     return found

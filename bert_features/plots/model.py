@@ -138,10 +138,8 @@ def layer_place(layer: Layer) -> int:
 def check_names(setting: str, received: Sequence[str], allowed: Iterable[str]) -> None:
     """Refuses names that are unknown or occur twice in a setting; raises ConfigError."""
     if len(set(received)) < len(received) or not set(received).issubset(allowed):
-        raise ConfigError.naming(
-            f"{{{setting}}} is {{received}}; allowed: each of {{allowed}} once",
-            received=shown(",".join(received)),
-            allowed=", ".join(allowed),
+        raise ConfigError(
+            f"{setting} is {shown(','.join(received))}; allowed: each of {', '.join(allowed)} once"
         )
 
 

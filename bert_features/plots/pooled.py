@@ -21,15 +21,10 @@ def check_memory(name: str, count: int, pairs: Sequence[tuple[Layer, str]], widt
     """Refuses `count` vectors of a file, for each layer and pooling, that take too much memory."""
     size = count * len(pairs) * width * 4
     if size > _MAX_BYTES:
-        raise InputError.naming(
-            "{name} has {count:,} examples, whose vectors take {size:.1f} GiB in {pairs} "
-            "combinations of layer and pooling; the limit is {most} GiB: pass fewer {layers}, "
-            "fewer of {pooling}, or fewer examples",
-            name=name,
-            count=count,
-            size=size / (1 << 30),
-            pairs=len(pairs),
-            most=_MAX_BYTES >> 30,
+        raise InputError(
+            f"{name} has {count:,} examples, whose vectors take {size / (1 << 30):.1f} GiB in "
+            f"{len(pairs)} combinations of layer and pooling; the limit is {_MAX_BYTES >> 30} GiB: "
+            "pass fewer layers, fewer of pooling, or fewer examples"
         )
 
 
@@ -40,9 +35,7 @@ def combinations(
     check_names("pooling", poolings, POOLINGS[level])
     last = model.layers()[-1]
     if "pooler" in poolings and last not in layers:
-        raise ConfigError.naming(
-            "{pooling} is pooler, which takes the last layer; add {last} to {layers}", last=last
-        )
+        raise ConfigError(f"pooling is pooler, which takes the last layer; add {last} to layers")
     return [
         (layer, pooling)
         for layer in layers

@@ -212,12 +212,9 @@ def _check(labelled: Labelled, methods: Sequence[str]) -> None:
             f"{MAX_TEXTS:,}, pass {'more' if count < MIN_TEXTS else 'fewer'}"
         )
     if classes > MAX_CLASSES:
-        raise InputError.naming(
-            "{name} has {classes} different labels; a scatter plot shows at most {most}, pass "
-            "another {label_field}",
-            name=labelled.name,
-            classes=classes,
-            most=MAX_CLASSES,
+        raise InputError(
+            f"{labelled.name} has {classes} different labels; a scatter plot shows at most "
+            f"{MAX_CLASSES}, pass another label_field"
         )
 
 

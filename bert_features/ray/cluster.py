@@ -120,9 +120,9 @@ def resources_of_actors(ray: Any, settings: RaySettings, device: Device) -> dict
         return {"GPU": 1.0}
     if device in ("tpu", "gpu"):
         name = device.upper()
-        raise ConfigError.naming(
-            f"no node of the Ray cluster has a {name} now; pass {{ray_resources:'{name}=1'}}, or "
-            "what each actor needs, to wait for one"
+        raise ConfigError(
+            f"no node of the Ray cluster has a {name} now; pass ray_resources='{name}=1', or what "
+            "each actor needs, to wait for one"
         )
     return {"CPU": max(1.0, min(float(_MOST_CORES), math.floor(smallest["CPU"])))}
 
@@ -164,10 +164,7 @@ def _check_port(address: str) -> None:
     except ValueError:
         host, port = None, None
     if not host or not port or parts.scheme not in ("", "ray"):
-        raise ConfigError.naming(
-            "{ray} is {received!r}; allowed: local, auto, HOST:PORT or ray://HOST:PORT",
-            received=address,
-        )
+        raise ConfigError(f"ray is {address!r}; allowed: local, auto, HOST:PORT or ray://HOST:PORT")
     try:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
@@ -208,11 +205,9 @@ def _check_health(address: str) -> None:
 
 
 def _no_answer(address: str, reason: str) -> BertFeaturesError:
-    return DeviceError.naming(
-        "no Ray cluster answers at {address} ({reason}); pass the address that `ray start --head` "
-        "prints, or {ray:'local'}",
-        address=address,
-        reason=reason,
+    return DeviceError(
+        f"no Ray cluster answers at {address} ({reason}); pass the address that `ray start --head` "
+        "prints, or ray='local'"
     )
 
 

@@ -63,8 +63,8 @@ class Features:
     ) -> None:
         config = ExtractConfig.of(settings)
         if any(output.dtype == "bfloat16" for output in config.outputs):
-            raise ConfigError.naming(
-                "{dtype} is 'bfloat16', which columns cannot hold; allowed: 'float32', 'float16'"
+            raise ConfigError(
+                "dtype is 'bfloat16', which columns cannot hold; allowed: 'float32', 'float16'"
             )
         self._fields = {
             "text_field": text_column if tokens_column is None else None,
@@ -109,10 +109,9 @@ class Features:
         names = set(column_names(batch) or ())
         for output in self._extractor.outputs:
             if output.name in names:
-                raise ConfigError.naming(
-                    "the dataset has a column {name!r} already, which is the name of an output; "
-                    "name the output by {outputs}, or drop the column",
-                    name=output.name,
+                raise ConfigError(
+                    f"the dataset has a column {output.name!r} already, which is the name of an "
+                    "output; name the output by outputs, or drop the column"
                 )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bert_features.config.input_format import FORMATS
-from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample, Span
@@ -57,13 +56,8 @@ def _values(
     for number, columns in lines:
         if len(columns) < max(column, 1):
             raise source.error(
-                InputError.naming(
-                    "there are {count} columns, but the {what} are in column {column}; set "
-                    f"{{{setting}}} to another",
-                    count=len(columns),
-                    what=_WHAT[setting],
-                    column=column,
-                ),
+                f"there are {len(columns)} columns, but the {_WHAT[setting]} are in column "
+                f"{column}; set {setting} to another",
                 number,
             )
     return [columns[column - 1 if column > 0 else column] for _, columns in lines]
@@ -81,12 +75,8 @@ def _find(source: Source, line: int, field: str, names: Sequence[str], setting: 
         return int(field)
     if field.lower() not in names:
         raise source.error(
-            InputError.naming(
-                f"{{{setting}}} is {{received!r}}; allowed: the number of a column, from 1, or one "
-                "of {names}",
-                received=field,
-                names=", ".join(names),
-            ),
+            f"{setting} is {field!r}; allowed: the number of a column, from 1, or one of "
+            f"{', '.join(names)}",
             line,
         )
     is_last = (field.lower(), names) == ("ner", FORMATS["conll"].columns)

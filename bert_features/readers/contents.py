@@ -51,12 +51,10 @@ _CONLLU = re.compile(r"\d+(?:[-.]\d+)?(?:\t[^\t]+){9}$")
 def features_error(name: str, kind: str = "") -> InputError:
     """The error that refuses a features file as an input; `kind` if that is all that is known."""
     what = f"is {kind}; it probably holds" if kind else "holds"
-    other = ", or pass {input_format:'parquet'} if it has texts" if "Parquet" in kind else ""
-    return InputError.naming(
-        "{name} {what} the features of a run, not texts; name the texts that they were computed "
-        "from" + other,
-        name=name,
-        what=what,
+    other = ", or pass input_format='parquet' if it has texts" if "Parquet" in kind else ""
+    return InputError(
+        f"{name} {what} the features of a run, not texts; name the texts that they were computed "
+        f"from{other}"
     )
 
 

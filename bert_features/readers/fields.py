@@ -68,13 +68,9 @@ def _choose(input_format: InputFormat, names: Sequence[str], kind: str) -> Field
         second = _named_or_usual(input_format.text_b_field, _TEXT_B, names)
         return Fields(unique_id, first, second, are_words=False)
     if input_format.tokens_field is None and _TOKENS not in names:
-        raise FieldError.naming(
-            "no {kind} '{text}' and no {kind} '{tokens}'; {available}; set {text_field} or "
-            "{tokens_field} to one of them",
-            kind=kind,
-            text=_TEXT,
-            tokens=_TOKENS,
-            available=_available(names, kind),
+        raise FieldError(
+            f"no {kind} '{_TEXT}' and no {kind} '{_TOKENS}'; {_available(names, kind)}; set "
+            "text_field or tokens_field to one of them"
         )
     first = input_format.tokens_field if input_format.tokens_field is not None else _TOKENS
     return Fields(unique_id, first, _named_or_usual(None, f"{first}_b", names), are_words=True)

@@ -131,13 +131,8 @@ def _mixed(source: Origin, line: int, before: Origin, this: str, others: str) ->
     if before is source:
         return source.error(f"{this}, but the rows before it {others}", line)
     return source.error(
-        InputError.naming(
-            "{this}, but the examples of {before} {others}; pass an empty {id_field} to number "
-            "the examples of all inputs, or extract each kind into a folder of its own",
-            this=this,
-            before=before.name,
-            others=others,
-        ),
+        f"{this}, but the examples of {before.name} {others}; pass an empty id_field to number "
+        "the examples of all inputs, or extract each kind into a folder of its own",
         line,
     )
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
@@ -117,10 +116,8 @@ def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any
     """The record with U+FFFD for halves of surrogate pairs, which no encoding can hold."""
     if source.encoding_errors == "strict":
         raise source.error(
-            InputError.naming(
-                "an escape \\ud800 … \\udfff without its other half is not text; fix it, or pass "
-                "{encoding_errors:'replace'}"
-            ),
+            "an escape \\ud800 … \\udfff without its other half is not text; fix it, or pass "
+            "encoding_errors='replace'",
             number,
         )
     record: dict[str, Any] = json.loads(

@@ -60,8 +60,7 @@ def _of_words(name: str, values: Any, words: Sequence[str]) -> tuple[str, ...]:
 def check_labels(example: InputExample) -> None:
     """Refuses the label of a text for outputs of words; raises InputError."""
     if example.labels is not None and example.words_a is None:
-        raise InputError.naming(
-            "example {received} is a text with a label, and {label_field} gives the labels of "
-            "words; pass words, as by {tokens_field}. Only plots take labels of texts",
-            received=repr(example.unique_id),
+        raise InputError(
+            f"example {example.unique_id!r} is a text with a label, and label_field gives the "
+            "labels of words; pass words, as by tokens_field. Only plots take labels of texts"
         )

@@ -72,12 +72,9 @@ class Place:
 
 def too_long(what: str, max_line_bytes: int, *, missing: str) -> InputError:
     """The error that refuses a line, or several that belong together, without its place."""
-    return InputError.naming(
-        "{what} is longer than {limit:,} bytes; is {missing} missing? If not, pass a larger "
-        "{max_line_bytes}",
-        what=what,
-        limit=max_line_bytes,
-        missing=missing,
+    return InputError(
+        f"{what} is longer than {max_line_bytes:,} bytes; is {missing} missing? If not, pass a "
+        "larger max_line_bytes"
     )
 
 

@@ -38,12 +38,9 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
         name = SUFFIXES.get(suffix, "text")
         cure = next((cure for cure, others in _NO_TEXT.items() if suffix in others.split()), None)
         if cure and name == "text":
-            raise InputError.naming(
-                "{path} is no file of texts by its suffix {suffix}; {cure}, or name its format by "
-                "{input_format}",
-                path=path,
-                suffix=suffix,
-                cure=cure,
+            raise InputError(
+                f"{path} is no file of texts by its suffix {suffix}; {cure}, or name its format by "
+                "input_format"
             )
     return input_format.decided(name)
 

@@ -45,18 +45,12 @@ class Origin(abc.ABC):
         """The unit of its positions: `row` or `line`."""
         return "row"
 
-    def error(self, problem: str | InputError, line: int | None = None) -> InputError:
+    def error(self, problem: object, line: int | None = None) -> InputError:
         """An error that names it, and the line or row if there is one."""
         where = "" if line is None else f", {self.unit} {line}"
         if line is not None and self.first_row == 0:
             where += " (counted from 0)"
-        return InputError.naming(
-            "{name}{where}: {problem}{cure}",
-            name=self.name,
-            where=where,
-            problem=problem,
-            cure=self.cure,
-        )
+        return InputError(f"{self.name}{where}: {problem}{self.cure}")
 
 
 @dataclass(frozen=True)
@@ -108,13 +102,11 @@ class Source(Origin):
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                problem = InputError.naming(
-                    "byte {byte:#04x} at file offset {offset} is not UTF-8; convert the file, or "
-                    "pass {encoding_errors:'replace'}",
-                    byte=line[error.start],
-                    offset=offset + error.start,
-                )
-                raise self.error(problem, number) from error
+                raise self.error(
+                    f"byte {line[error.start]:#04x} at file offset {offset + error.start} is not "
+                    "UTF-8; convert the file, or pass encoding_errors='replace'",
+                    number,
+                ) from error
             yield text if with_mark or offset else text.removeprefix("\ufeff")
             offset += len(line)
 

@@ -85,11 +85,9 @@ def _find_delimiter(source: Source, first_line: str) -> str:
         fits |= {each: row for each, row in rows.items() if len(row) > 1}
     different = {tuple(row): each for each, row in reversed(fits.items())}
     if len(different) > 1:
+        these = " or ".join(map(repr, reversed(different.values())))
         raise source.error(
-            InputError.naming(
-                "its first line may be separated by {these}; pass {delimiter} with one of them",
-                these=" or ".join(map(repr, reversed(different.values()))),
-            )
+            f"its first line may be separated by {these}; pass delimiter with one of them"
         )
     # If none fits, the error names the columns of the delimiter that gives most.
     return next(iter(fits), max(known, key=lambda each: len(rows[each])))
@@ -207,20 +205,20 @@ def _is_quoted(source: Source) -> bool:
     return _row(source).quoting if quoting is None else quoting
 
 
-def _with_hint(source: Source, problem: str | InputError, header: Sequence[str] = ()) -> InputError:
+def _with_hint(source: Source, problem: object, header: Sequence[str] = ()) -> str:
     """A problem, and what may be its cause: quotes, or in a header the delimiter or its absence."""
     if header and not any(name.startswith('"') for name in header):
         hint = (
             "the first line must name the columns: if it does not, pass the number of one, from 1, "
-            "as in {text_field:'2'}"
+            "as in text_field='2'"
         )
         if len(header) == 1 and "," in header[0] and len(_row(source).delimiters) == 1:
-            hint = "the first line looks like csv: if it is, pass {input_format:'csv'}"
+            hint = "the first line looks like csv: if it is, pass input_format='csv'"
     elif _is_quoted(source):
         hint = (
             "is a quote not closed, or not doubled within quotes? If quotes are text, pass "
-            "{quoting:False}"
+            "quoting=False"
         )
     else:
-        hint = "quotes are text here: if they enclose fields, pass {quoting:True}"
-    return InputError.naming("{problem}; " + hint, problem=problem)
+        hint = "quotes are text here: if they enclose fields, pass quoting=True"
+    return f"{problem}; {hint}"

@@ -81,11 +81,7 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
     if device not in get_args(Device):
-        raise ConfigError.naming(
-            "{device} is {received!r}; allowed: {allowed}",
-            received=device,
-            allowed=", ".join(get_args(Device)),
-        )
+        raise ConfigError(f"device is {device!r}; allowed: {', '.join(get_args(Device))}")
     reasons: list[str] = []
     for kind in _KINDS if device == "auto" else [device]:
         found = find(kind)
@@ -96,8 +92,8 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
     # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
     remedy = "unset JAX_PLATFORMS"
     if device != "auto":
-        remedy = "pass {device:'auto'} to take what is here"
-    raise ConfigError.naming(f"{{reasons}}; {remedy}", reasons="; ".join(reasons))
+        remedy = "pass device='auto' to take what is here"
+    raise ConfigError(f"{'; '.join(reasons)}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -217,10 +213,9 @@ class Runtime(abc.ABC):
             if limit := os.environ.get(onednn.LIMIT):
                 reason += f", by {onednn.LIMIT}={limit}"
         if reason:
-            raise ConfigError.naming(
-                "{precision} is 'int8', which needs TensorFlow on a CPU with AVX-512 VNNI or AMX, "
-                "and {reason}; pass {precision:'float32'}",
-                reason=reason,
+            raise ConfigError(
+                "precision is 'int8', which needs TensorFlow on a CPU with AVX-512 VNNI or AMX, "
+                f"and {reason}; pass precision='float32'"
             )
 
     @abc.abstractmethod
@@ -251,12 +246,9 @@ def device_errors_explained(
             ) from error
         if not lacks_memory(error):
             raise
-        raise DeviceError.naming(
-            "a batch of {rows} rows of {length} tokens does not fit the device's memory; pass "
-            "{batch_tokens} below {tokens}",
-            rows=rows,
-            length=length,
-            tokens=rows * length,
+        raise DeviceError(
+            f"a batch of {rows} rows of {length} tokens does not fit the device's memory; pass "
+            f"batch_tokens below {rows * length}"
         ) from error
 
 

@@ -159,10 +159,9 @@ class JaxRuntime(Runtime):
             self.devices = resolve_devices(device)
             compiler_options(self.devices.devices[0])
         if attention == "pallas" and self.devices.kind != "tpu":
-            raise ConfigError.naming(
-                "{attention:'pallas'} needs a TPU, but the device is a {kind}; pass "
-                "{attention:'xla'}, or leave it out",
-                kind=self.devices.kind.upper(),
+            raise ConfigError(
+                f"attention='pallas' needs a TPU, but the device is a {self.devices.kind.upper()}; "
+                "pass attention='xla', or leave it out"
             )
         self.attention = attention
         self.process = process or _place_in_slice(self.devices.kind)

@@ -23,9 +23,9 @@ def make_runtime(
 
         return JaxRuntime(device, attention)
     if attention == "pallas":
-        raise ConfigError.naming(
-            "{attention:'pallas'} needs JAX, but the runtime is TensorFlow; pass {runtime:'jax'}, "
-            "or {attention:'xla'}"
+        raise ConfigError(
+            "attention='pallas' needs JAX, but the runtime is TensorFlow; pass runtime='jax', or "
+            "attention='xla'"
         )
     from bert_features.runtime.tensorflow import TensorFlowRuntime
 

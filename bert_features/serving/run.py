@@ -72,10 +72,9 @@ def config_with_outputs(config: ExtractConfig) -> ExtractConfig:
 
     for kind in (KINDS[output.kind] for output in config.outputs):
         if kind.unserved:
-            raise ConfigError.naming(
-                "{kind} is '{received}', and {reason}; use extract, or FeatureExtractor in Python",
-                received=kind.name,
-                reason=kind.unserved,
+            raise ConfigError(
+                f"kind is '{kind.name}', and {kind.unserved}; use extract, or FeatureExtractor in "
+                "Python"
             )
     check_floats((o.dtype for o in config.outputs), "the service")
     checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
@@ -261,11 +260,11 @@ def _bind(settings: ServeSettings, *options: int) -> socket.socket:
         bound.bind((settings.host, settings.port))
     except OSError as error:
         bound.close()
-        raise OutputError.naming(
-            "cannot listen on {host_port}: {reason}; pass another {port}, or an address of "
-            "this machine to {host}",
-            host_port=settings.url.removeprefix("http://"),
-            reason=error.strerror or error,
+        host_port = settings.url.removeprefix("http://")
+        reason = error.strerror or error
+        raise OutputError(
+            f"cannot listen on {host_port}: {reason}; pass another port, or an address of this "
+            "machine as host"
         ) from error
     return bound
 

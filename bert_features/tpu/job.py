@@ -72,8 +72,8 @@ def plan_job(
     """
     check_kinds(settings)
     if settings.precision == "int8":
-        raise ConfigError.naming(
-            "{precision} is 'int8', which is for CPUs; a TPU computes in bfloat16 or float32"
+        raise ConfigError(
+            "precision is 'int8', which is for CPUs; a TPU computes in bfloat16 or float32"
         )
     where = parse_topology(topology)
     name, config, checkpoint = _architecture(settings, architecture)
@@ -131,8 +131,8 @@ def _batch_shapes(
     devices = topology.chips * topology.chip.devices
     if rows is not None:
         if settings.batch_size is not None or settings.batch_tokens is not None:
-            raise ConfigError.naming(
-                "{batch}, {batch_size} and {batch_tokens} exclude each other; pass only one"
+            raise ConfigError(
+                "batch, batch_size and batch_tokens exclude each other; pass only one"
             )
         rows *= topology.chips
     packed = packs(settings, any_shape=False)

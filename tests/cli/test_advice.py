@@ -3,14 +3,13 @@
 import ast
 import re
 from pathlib import Path
-from string import Formatter
 
 import pytest
 import typer
 
 import bert_features
 from bert_features.cli import app
-from bert_features.cli.settings import as_option
+from bert_features.cli.settings import as_options
 
 PACKAGE = Path(bert_features.__file__).parent
 # Of pip, Docker, Ray and our own installation script.
@@ -41,14 +40,8 @@ EVERY = set().union(*COMMANDS.values()) | OTHERS | {"--version"}
 
 
 def advice_in(path):
-    """(line, text, options) of each string that names options, and of each template of an error."""
+    """(line, text, options) of each string that names options, or settings as errors do."""
     tree = ast.parse(path.read_text())
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for call in calls:
-        if getattr(call.func, "attr", "") == "naming" and isinstance(call.args[0], ast.Constant):
-            text, values = call.args[0].value, {keyword.arg for keyword in call.keywords}
-            names = {name for _, name, _, _ in Formatter().parse(text) if name} - values
-            yield call.lineno, text, {as_option(re.split(r"\W", name)[0]) for name in names}
     docstrings = {
         node.body[0].value
         for node in ast.walk(tree)
@@ -61,7 +54,7 @@ def advice_in(path):
         if isinstance(node, ast.JoinedStr | ast.Constant) and node not in docstrings | parts:
             pieces = getattr(node, "values", [node])
             text = "".join(str(getattr(piece, "value", "")) for piece in pieces)
-            if found := set(OPTION.findall(text)):
+            if found := set(OPTION.findall(as_options(text) if " " in text else text)):
                 yield node.lineno, text, found
 
 

@@ -83,8 +83,8 @@ def test_a_folder_of_another_format(tmp_path):
     done = run("check", "--format", "jsonl", tmp_path / "folder")
     assert done.exit_code == 1
     assert done.stderr == (
-        f"bert-features: the files of {tmp_path}/folder are npz, but --format is jsonl; leave "
-        "--format out\n"
+        f"bert-features: the files of {tmp_path}/folder are npz, but format is jsonl; leave "
+        "format out\n"
     )
 
 

@@ -179,8 +179,8 @@ def test_json_lines_of_tokens_from_standard_input(features):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--query", "it"], 2, "pass --feature, one of 'text', 'piece'"),
-        (["--feature", "piece", "--query", "is it"], 2, "pass --token, a word of the query"),
+        (["--query", "it"], 2, "pass feature, one of 'text', 'piece'"),
+        (["--feature", "piece", "--query", "is it"], 2, "pass token, a word of the query"),
         (["--feature", "text", "--query-id", "x"], 2, "the id 'x' is not in "),
         (["--feature", "piece", "--query-id", "a1"], 2, "its level is 'token': pass a query text"),
         (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),

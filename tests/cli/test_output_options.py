@@ -132,7 +132,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
         (TEXT, ["--output-spec", "name = 'a/b'"], 2, "output name 'a/b' contains '/'"),
         (TEXT, ["--output-spec", "name = 'tokens'"], 2, "output name 'tokens' is reserved"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),
-        (TEXT, ["--stride", "3"], 2, "--stride is for 'window'"),
+        (TEXT, ["--stride", "3"], 2, "stride is for 'window'"),
         (TEXT, ["--long-text", "error"], 1, "example 1 has 40 pieces and does not fit"),
         (
             ("in.words", "?" * 15 + "\n"),

@@ -7,7 +7,7 @@ import typer
 
 from bert_features import read_features
 from bert_features.cli import app
-from bert_features.cli.settings import as_option
+from bert_features.cli.settings import as_option, as_options
 from bert_features.config.extract_config import ExtractConfig
 from tests.cli.command_line import run
 
@@ -43,11 +43,37 @@ def test_settings_as_options(name, value, written):
 
 
 @pytest.mark.parametrize(
+    ("message", "written"),
+    [
+        ("long_text is 3; pass long_text='window'", "--long-text is 3; pass --long-text window"),
+        ("pass do_lower_case=True or do_lower_case=False", "pass --uncased or --cased"),
+        ("end output_path with a /, max_seq_length.", "end --output with a /, --max-seq-length."),
+        ("layers needs layers='all'", "layers needs --layers all"),
+        ("the texts' long_text isn't 'x'", "the texts' --long-text isn't 'x'"),
+    ],
+)
+def test_messages_name_options(message, written):
+    assert as_options(message) == written
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "the text 'it's long_text or long_text='window'' and \"long_text='a'\" and 'long_text'",
+        "long_text/in.txt, long_text.txt, a/long_text, a-long_text and my_long_text",
+        "bert_config.json: hidden_act is 1; allowed: gelu",
+    ],
+)
+def test_what_a_user_wrote_stays(message):
+    assert as_options(message) == message
+
+
+@pytest.mark.parametrize(
     ("options", "toml", "line"),
     [
         (["--max-seq-length", "2"], "", "--max-seq-length is 2; allowed: an integer of at least 3"),
         (["--max-seq-length", "99"], "", "--max-seq-length is 99; .*/toy.* has 24 positions"),
-        ([], "max_seq_length = 99", "max_seq_length is 99; .*/toy.* has 24 positions"),
+        ([], "max_seq_length = 99", "--max-seq-length is 99; .*/toy.* has 24 positions"),
         (
             ["--max-seq-length", "99"],
             "max_seq_length = 8",
@@ -56,10 +82,10 @@ def test_settings_as_options(name, value, written):
         (
             ["--pooling", "mean"],
             "",
-            "--pooling is 'mean'; allowed for level 'token': none; pass --level sequence or "
+            "pooling is 'mean'; allowed for level 'token': none; pass --level sequence or "
             "--level span or --level word for this pooling",
         ),
-        (["--dim", "9"], "", "--dim is 9; the vector has 8 values"),
+        (["--dim", "9"], "", "dim is 9; the vector has 8 values"),
         (
             ["--output-spec", 'name = "s", dim = 9'],
             "",
@@ -70,18 +96,18 @@ def test_settings_as_options(name, value, written):
             "",
             "--output-spec 'pooling = \"mean\"': pooling is 'mean'; allowed for level 'token'",
         ),
-        (["--normalize", "--output-spec", "dim = 3"], "", "--normalize and --output-spec are both"),
+        (["--normalize", "--output-spec", "dim = 3"], "", "normalize and outputs are both"),
         (
             ["--combine", "weighted", "--weights", "nan"],
             "",
-            "--weights is \\[nan\\]; allowed",
+            "weights is \\[nan\\]; allowed",
         ),
         (["--output-spec", f"dim = {'9' * 5000}"], "", "--output-spec 'dim = 999"),
         (["--output-spec", "dim = " + "[" * 5000], "", r"--output-spec 'dim = \[\[\["),
         ([], "outputs = [5]", r"c.toml outputs\[0\]: 5 is not a table of settings"),
     ],
 )
-def test_an_error_names_the_setting_as_written(toy, text, out, tmp_path, options, toml, line):
+def test_an_error_names_the_setting(toy, text, out, tmp_path, options, toml, line):
     config = tmp_path / "c.toml"
     config.write_text(toml)
     plain = ["--checkpoint", toy, "--uncased", "--config", config, "--layers=-1"]

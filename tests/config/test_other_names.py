@@ -2,13 +2,12 @@
 
 import ast
 import re
-import string
 
 import pytest
 
 import bert_features
 from bert_features import Client, ExtractConfig, FeatureExtractor
-from bert_features.cli.settings import as_option
+from bert_features.cli.settings import as_options
 from bert_features.config.other_names import OTHER_NAMES, hint_of
 from bert_features.errors import ConfigError
 
@@ -17,13 +16,11 @@ def test_each_name_stands_for_settings_and_names_that_exist():
     settings = {*ExtractConfig.known()}
     assert not OTHER_NAMES.keys() & (settings | {*bert_features.__all__})
     for meant in {*OTHER_NAMES.values()}:
-        for _, name, value, _ in string.Formatter().parse(meant):
-            if name is not None:
-                assert name in settings
-                ExtractConfig.of({name: ast.literal_eval(value)} if value else {})
+        if setting := re.fullmatch(r"([a-z_]+)=('.*')", meant):
+            ExtractConfig.of({setting[1]: ast.literal_eval(setting[2])})
         if meant.isidentifier() or "(" in meant or "." in meant:
             known = {"extractor", "ThreadPoolExecutor", "client", "submit", "show_progress"}
-            known |= {*bert_features.__all__, *dir(FeatureExtractor), *dir(Client)}
+            known |= {*settings, *bert_features.__all__, *dir(FeatureExtractor), *dir(Client)}
             assert {*re.findall(r"[a-zA-Z_]\w*(?=\(|\.|$)", meant)} <= known | {"tokens", "width"}
 
 
@@ -31,7 +28,7 @@ def test_each_name_stands_for_settings_and_names_that_exist():
     ("name", "meant", "option"),
     [
         ("output_hidden_states", "layers='embeddings,all'", "--layers embeddings,all"),
-        ("truncate_dim", "dim", "--dim"),
+        ("truncation", "long_text", "--long-text"),
         ("layer_mean", "combine='mean'", "--combine mean"),
         ("padding", "to leave it out", "to leave it out"),
     ],
@@ -39,7 +36,7 @@ def test_each_name_stands_for_settings_and_names_that_exist():
 def test_settings_are_written_as_the_user_writes_them(name, meant, option):
     hint = f"did you mean {meant}?"
     assert hint_of(name) == hint
-    assert hint_of(name, as_option) == f"did you mean {option}?"
+    assert as_options(hint_of(name)) == f"did you mean {option}?"
     with pytest.raises(ConfigError, match=f"^unknown setting '{name}'; {re.escape(hint)}$"):
         FeatureExtractor.from_checkpoint("minilm", **{name: 1})
     with pytest.raises(

@@ -215,4 +215,4 @@ def test_the_command_line_and_neighbors(toy, tmp_path):
     assert "attention has kind 'attention', which has no neighbors" in result.stderr
     result = run("extract", source, "-o", target, *options, "--heads=0,mean", "--overwrite")
     assert result.exit_code != 0
-    assert "--heads is [0, 'mean']; allowed: a list of integers from 0" in result.stderr
+    assert "heads is [0, 'mean']; allowed: a list of integers from 0" in result.stderr

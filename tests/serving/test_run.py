@@ -118,10 +118,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--port", "0"], "--port is 0; allowed: 1 to 65535"),
-            (["--replicas", "999", "--device", "cpu"], "--replicas is 999; this machine has"),
+            (["--port", "0"], "port is 0; allowed: 1 to 65535"),
+            (["--replicas", "999", "--device", "cpu"], "replicas is 999; this machine has"),
             (["--max-texts", "0"], "--max-texts is 0; allowed: a number above 0"),
-            (["--kind", "score"], "--kind is 'score', and the service has no scores"),
+            (["--kind", "score"], "kind is 'score', and the service has no scores"),
             (["--token-file", "nowhere"], "cannot read the token file nowhere"),
         ],
     )

@@ -39,17 +39,14 @@ def infer_config(weights: WeightFiles, name: str) -> BertConfig:
     known = {axis: shapes.get(weight, ()) for axis, weight in _MEASURED.items()}
     wrong = [_MEASURED[axis] for axis, shape in known.items() if len(shape) not in _AXES[axis]]
     if wrong:
-        raise CheckpointError.naming(
-            "{name} has no bert_config.json, and its weights are not a BERT encoder's: {wrong} "
-            "missing or of another shape; if it is a BERT, pass {config_file}",
-            name=name,
-            wrong=", ".join(wrong),
+        raise CheckpointError(
+            f"{name} has no bert_config.json, and its weights are not a BERT encoder's: "
+            f"{', '.join(wrong)} missing or of another shape; if it is a BERT, pass config_file"
         )
     if "embeddings_project/kernel" in shapes and not electra:
-        raise CheckpointError.naming(
-            "{name} has no albert_config.json, and the weights of an ALBERT do not show the number "
-            "of layers; pass {config_file}",
-            name=name,
+        raise CheckpointError(
+            f"{name} has no albert_config.json, and the weights of an ALBERT do not show the "
+            "number of layers; pass config_file"
         )
     hidden = known["query"][0] if electra else known["word"][1]
     heads, source = _heads(known["query"], hidden, name, electra=electra)
@@ -87,10 +84,7 @@ def _heads(query: tuple[int, ...], hidden: int, name: str, *, electra: bool) -> 
     published = hidden in _ELECTRA_WIDTHS if electra else hidden % _HEAD_SIZE == 0
     if len(query) == 2 and published:
         return hidden // _HEAD_SIZE, f"each of width {_HEAD_SIZE}, as in all that Google published"
-    raise CheckpointError.naming(
-        "{name} has no bert_config.json, and its weights do not show the number of heads: "
-        "attention kernels of shape {query}, width {hidden}; pass {config_file}",
-        name=name,
-        query=query,
-        hidden=hidden,
+    raise CheckpointError(
+        f"{name} has no bert_config.json, and its weights do not show the number of heads: "
+        f"attention kernels of shape {query}, width {hidden}; pass config_file"
     )

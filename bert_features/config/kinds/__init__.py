@@ -80,18 +80,14 @@ def check_kind(output: Any) -> None:
             continue
         owners = [each.name for each in KINDS.values() if name in each.settings]
         if reason == "kind" and kind.name == fields["kind"].default:
-            cure = " or ".join(f"{{kind:'{owner}'}}" for owner in owners)
-            raise ConfigError.naming(f"{{{name}}} is for {cure}; pass that too")
-        raise ConfigError.naming(
-            f"{{{name}}} has no meaning for {{{reason}}} '{{received}}'; leave {{{name}}} out",
-            received=getattr(output, reason),
+            cure = " or ".join(f"kind='{owner}'" for owner in owners)
+            raise ConfigError(f"{name} is for {cure}; pass that too")
+        raise ConfigError(
+            f"{name} has no meaning for {reason} '{getattr(output, reason)}'; leave {name} out"
         )
     if output.level not in kind.levels:
-        raise ConfigError.naming(
-            "{level} is '{received}'; allowed for kind '{kind_}': {allowed}",
-            received=output.level,
-            kind_=output.kind,
-            allowed=", ".join(kind.levels),
+        raise ConfigError(
+            f"level is '{output.level}'; allowed for kind '{output.kind}': {', '.join(kind.levels)}"
         )
     kind.check(output)
 
@@ -101,11 +97,8 @@ def check_kinds(outputs: Iterable[Any], place: str) -> None:
     for output in outputs:
         if not _is_of_device(KINDS[output.kind]):
             allowed = " or ".join(repr(kind.name) for kind in KINDS.values() if _is_of_device(kind))
-            raise ConfigError.naming(
-                "{kind} is '{received}', which {place} cannot have; allowed there: {allowed}",
-                received=output.kind,
-                place=place,
-                allowed=allowed,
+            raise ConfigError(
+                f"kind is '{output.kind}', which {place} cannot have; allowed there: {allowed}"
             )
 
 

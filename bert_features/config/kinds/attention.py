@@ -30,18 +30,14 @@ class Attention(OutputKind):
     def check(self, output: Any) -> None:
         """Refuses poolings and heads that attention does not have."""
         if output.pooling not in (None, *self.poolings):
-            raise ConfigError.naming(
-                "{pooling} is {received}; allowed for kind 'attention': none, or cls, the row of "
-                "[CLS]",
-                received=shown(output.pooling),
+            raise ConfigError(
+                f"pooling is {shown(output.pooling)}; allowed for kind 'attention': none, or cls, "
+                "the row of [CLS]"
             )
         heads = output.heads or ()
         if len(set(heads)) != len(heads) or (len(heads) > 1 and {*map(type, heads)} != {int}):
-            raise ConfigError.naming(
-                "{heads} is {received}; allowed: {allowed}, each once",
-                received=list(heads),
-                allowed=describe_allowed(type(output).model_fields["heads"]),
-            )
+            allowed = describe_allowed(type(output).model_fields["heads"])
+            raise ConfigError(f"heads is {list(heads)}; allowed: {allowed}, each once")
 
     def names(self, output: Any, num_layers: int) -> list[str]:
         """A name for each layer."""
@@ -52,9 +48,7 @@ class Attention(OutputKind):
         check_small(self, output)
         entries, states = context.resolve(output.layers)
         if 0 in states:
-            raise ConfigError.naming(
-                "{layers} has 'embeddings', which have no attention; leave it out"
-            )
+            raise ConfigError("layers has 'embeddings', which have no attention; leave it out")
         heads = _heads(output, context.config.num_attention_heads)
         pooling = output.pooling or "none"
         return [
@@ -82,10 +76,7 @@ def _heads(output: Any, count: int) -> tuple[int | str, ...]:
     if heads == ("all",):
         heads = tuple(range(count))
     if bad := [head for head in heads if isinstance(head, int) and head >= count]:
-        raise ConfigError.naming(
-            "{heads} has {received}; allowed: 0 to {last}, as this checkpoint has {count} heads",
-            received=bad[0],
-            last=count - 1,
-            count=count,
+        raise ConfigError(
+            f"heads has {bad[0]}; allowed: 0 to {count - 1}, as this checkpoint has {count} heads"
         )
     return heads

@@ -69,17 +69,14 @@ def check_small(kind: OutputKind, output: Any) -> None:
     """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
     if output.dtype in SMALL_DTYPES and output.level not in kind.small_levels:
         # Attention has no vectors of texts.
-        cure = "pass {level:'sequence'}, or" if output.kind == Layers.name else "pass"
-        raise ConfigError.naming(
-            "{dtype} is '{received}', which only level 'sequence' allows; this output has level "
-            f"'{{own}}': {cure} a dtype of floats",
-            received=output.dtype,
-            own=output.level,
+        cure = "pass level='sequence', or" if output.kind == Layers.name else "pass"
+        raise ConfigError(
+            f"dtype is '{output.dtype}', which only level 'sequence' allows; this output has level "
+            f"'{output.level}': {cure} a dtype of floats"
         )
     if output.calibration is not None and output.dtype != "int8":
-        raise ConfigError.naming(
-            "{calibration} is for dtype 'int8'; {dtype} is '{received}': leave {calibration} out",
-            received=output.dtype,
+        raise ConfigError(
+            f"calibration is for dtype 'int8'; dtype is '{output.dtype}': leave calibration out"
         )
 
 
@@ -92,15 +89,13 @@ def _check_pooler(
     config: BertConfig, entries: Sequence[int | str], states: tuple[int, ...]
 ) -> None:
     if not config.has_pooler:
-        raise ConfigError.naming(
-            "{pooling} 'pooler' is unavailable: an encoder of model_type {received} has no "
-            "pooler; choose another, such as 'cls' or 'mean'",
-            received=config.model_type,
+        raise ConfigError(
+            f"pooling 'pooler' is unavailable: an encoder of model_type {config.model_type} has no "
+            "pooler; choose another, such as 'cls' or 'mean'"
         )
     if states != (config.num_hidden_layers,):
-        raise ConfigError.naming(
-            "{pooling} 'pooler' takes the last layer; {layers} is {received}, leave it out",
-            received=list(entries),
+        raise ConfigError(
+            f"pooling 'pooler' takes the last layer; layers is {list(entries)}, leave it out"
         )
 
 
@@ -109,19 +104,15 @@ def _width(output: Any, context: Context, num_layers: int) -> int:
     width *= sum(2 if part in DOUBLE_WIDTH else 1 for part in pooling_parts(output.pooling or ""))
     for module in context.modules:
         if isinstance(module, DenseModule) and module.inputs != width:
-            raise ConfigError.naming(
-                "{pooling} 'auto' has a Dense module for {inputs} values, and this output has "
-                "{received} before it; leave {layers} and {combine} out",
-                inputs=module.inputs,
-                received=width,
+            raise ConfigError(
+                f"pooling 'auto' has a Dense module for {module.inputs} values, and this output "
+                f"has {width} before it; leave layers and combine out"
             )
         if module != "normalize":
             width = min(module, width) if isinstance(module, int) else module.outputs
     if output.dim is not None and output.dim > width:
-        raise ConfigError.naming(
-            "{dim} is {received}; the vector has {width} values, take at most {width}",
-            received=output.dim,
-            width=width,
+        raise ConfigError(
+            f"dim is {output.dim}; the vector has {width} values, take at most {width}"
         )
     wanted: int = output.dim or width
     return wanted

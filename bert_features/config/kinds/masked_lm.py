@@ -36,11 +36,7 @@ class MaskedLM(OutputKind):
 def check_top_k(top_k: int | None, config: BertConfig) -> Any:
     """Gives the setting back; raises ConfigError if it is more than the vocabulary has."""
     if (top_k or 0) > config.vocab_size:
-        raise ConfigError.naming(
-            "{top_k} is {received}; the vocabulary has {count} pieces",
-            received=top_k,
-            count=config.vocab_size,
-        )
+        raise ConfigError(f"top_k is {top_k}; the vocabulary has {config.vocab_size} pieces")
     return top_k
 
 

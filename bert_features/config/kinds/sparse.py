@@ -35,11 +35,10 @@ class Sparse(OutputKind):
     def check(self, output: Any) -> None:
         """Refuses poolings that sparse vectors do not have."""
         if output.pooling not in (None, *self.poolings):
-            raise ConfigError.naming(
-                "{pooling} is {received}; allowed for kind 'sparse': {allowed}; by default as the "
-                "checkpoint's 1_SpladePooling says, else max",
-                received=shown(output.pooling),
-                allowed=", ".join(self.poolings),
+            raise ConfigError(
+                f"pooling is {shown(output.pooling)}; allowed for kind 'sparse': "
+                f"{', '.join(self.poolings)}; by default as the checkpoint's 1_SpladePooling says, "
+                "else max"
             )
 
     def names(self, output: Any, num_layers: int) -> list[str]:
@@ -54,8 +53,8 @@ class Sparse(OutputKind):
         modules: tuple[DenseModule, ...] = ()
         if pooling == LOOKUP:
             if stated.table is None:
-                raise ConfigError.naming(
-                    "{pooling} is 'lookup', which needs the stored weights of queries (a "
+                raise ConfigError(
+                    "pooling is 'lookup', which needs the stored weights of queries (a "
                     "SparseStaticEmbedding of sentence-transformers); this checkpoint has none"
                 )
             modules = (stated.table,)
@@ -85,8 +84,7 @@ class Sparse(OutputKind):
     def check_windows(self, output: OutputSpec) -> None:
         """Refuses sums: a token may be in two windows."""
         if output.pooling.startswith("sum"):
-            raise ConfigError.naming(
-                "{pooling} '{received}' of kind 'sparse' needs the whole text in one row, and "
-                "{long_text} is 'window'; choose another {long_text}, or {pooling} 'max'",
-                received=output.pooling,
+            raise ConfigError(
+                f"pooling '{output.pooling}' of kind 'sparse' needs the whole text in one row, and "
+                "long_text is 'window'; choose another long_text, or pooling 'max'"
             )
