@@ -17,7 +17,8 @@ from bert_features.errors import MissingExtraError, ServiceError
 # Where the message itself says what was received.
 _STATE = re.compile(
     r"\b(is|are|was) (both |now )?(closed|empty|given|off|called|forked|one string|vectors|'|True)"
-    r"|\bthere (is|are) no |\bhas '|\b(excludes?|needs) \w|\bis a limit for\b|is set, but only |\b(both set|cannot go to|is an IterableDataset|of tf_keras)\b"
+    r"|\b(excludes?|needs) \w|\bis a limit for\b|is set, but only "
+    r"|\bthere (is|are) no |\bhas '|\b(both set|cannot go to|is an IterableDataset|of tf_keras)\b"
 )
 # Names of values that say why, or what to do.
 _HELPFUL = re.compile(
@@ -40,8 +41,6 @@ EXCEPTIONS = {
     "no TPU: this machine has none": "nothing was received",
     "this estimator predicts only": "what was called says what was received",
     "get_features gives pairs": "outputs are too long to show",
-    "an escape \\ud800": "the reader adds the line",
-    "the TPU compiler needs a process": "a state of the process",
     "this layer has 0 blocks": "the number is in the message",
 }
 
