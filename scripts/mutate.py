@@ -2,7 +2,7 @@
 
     pip install coverage
     python scripts/mutate.py encoder --changes 40 --seed 1
-    python scripts/mutate.py encoder --changes 40 --seed 1 --pick 3,17 --others runtime verify
+    python scripts/mutate.py encoder --changes 40 --seed 1 --pick 3,17 --others runtime check
 
 Draws changes of comparisons, signs, sums, products, `and`, `or`, `not` and whole numbers (off by
 one) in bert_features/ROOM. Each meets the tests of tests/ROOM that executed its line, then the

@@ -23,13 +23,12 @@ from bert_features.errors import ConfigError
 from bert_features.machine import jax_on_cpus
 from bert_features.runtime import jax as runtime_of_jax
 from bert_features.runtime.jax import JaxRuntime
-from bert_features.verify import other_runtime
 from tests import families
+from tests.check.number_reports import check_toy, leave_checks, statuses
 from tests.cli.command_line import run
 from tests.encoder import gradients
 from tests.layers import saving, training
 from tests.toy import TOY, random_batch, random_weights
-from tests.verify.reports import leave_checks, outcomes, verify_toy
 
 
 def features(job):
@@ -179,16 +178,15 @@ def refused(folder, cases):
 
 
 def verified(folder):
-    """What passes of `verify` for a small checkpoint of each family, in one shape."""
+    """What numbers are right of a small checkpoint of each family, in one shape."""
     found = {}
     for name in families.RELATIVES:
         with pytest.MonkeyPatch.context() as monkeypatch:
             leave_checks(monkeypatch, "reference")
-            monkeypatch.setattr(other_runtime, "unavailable_reason", lambda runtime: "left out")
-            report = verify_toy(
+            findings = check_toy(
                 families.folder(name, folder), runtime="jax", device="cpu", buckets=[24]
             )
-        found[name] = [report.runtime, *outcomes(report)["pass"]]
+        found[name] = [findings[0].details["runtime"], *statuses(findings)["ok"]]
     return found
 
 

@@ -34,7 +34,6 @@ EXCEPTIONS = {
     "\0weights.path\1 has no \0PROJECTION": "a part of another message",
     "multi-vectors are unavailable": "the reason follows",
     "the device of a process failed: ": "the reason of the device's library follows",
-    "the \0self._runtime\1 runtime failed": "the error of the other process follows",
     "\0folder\1/\0name\1 is \0what\1": "a table says what such a file is and what to do",
     "a thread that computes has ended": "the log has the cause",
     "the URL holds a name or a password": "a password is not shown",

@@ -2,22 +2,49 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from bert_features import __version__
-from bert_features.cli.command import command
+from bert_features.check.examination import IMPORT_SECONDS, examine, is_broken
+from bert_features.check.finding import Finding
+from bert_features.cli.command import command, device_option
+from bert_features.cli.settings import as_option, takes_settings
 from bert_features.cli.tables import table
-from bert_features.doctor.examination import IMPORT_SECONDS, examine, is_broken
-from bert_features.doctor.finding import Finding
+from bert_features.config.bert_config import CheckpointOptions
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.errors import ConfigError
+from bert_features.machine.quiet_tensorflow import import_tensorflow
 
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
+# Wide enough for every check, so that each row can be printed as soon as it is known.
+_WIDTHS = (7, 23)
 
 
-@command("doctor --output features/")
+@command("doctor --output features/", "doctor --numbers minilm --device cpu")
+@takes_settings(
+    *CheckpointOptions.__annotations__, "do_lower_case", "device", "runtime", config=False
+)
 def doctor(
+    settings: ExtractConfig,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHECKPOINT]",
+            help="Checkpoint for --numbers: as for extract. [default: minilm]",
+        ),
+    ] = None,
+    numbers: Annotated[
+        bool,
+        typer.Option("--numbers", help="Also check that this device computes the right numbers."),
+    ] = False,
+    precision: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        device_option(help="Precision of the arithmetic for --numbers. Default: both."),
+    ] = None,
     output: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder that features will be written to.")
     ] = Path(),
@@ -31,11 +58,58 @@ def doctor(
     Imports TensorFlow and JAX in separate processes, so that an import that aborts is reported.
     `note` means that something optional is absent. `warning` means that runs work, but not as well
     as they could. `broken` means that no run works; the exit status is then 1.
+
+    If nothing is broken, --numbers computes every layer of a few texts on this device. It compares
+    them with stored values (of the embedded model), with an encoder in plain NumPy, and with the
+    same texts in other batches, in other lengths and on each device. `broken` then means that a
+    number is wrong. In float32 a value may differ by 1e-5 plus 2e-6 times the largest value of its
+    vector; between programs 1e-5 times. The table shows differences divided by what the second
+    part adds.
     """
+    if not numbers:
+        _refuse_options_of_numbers(settings, checkpoint, precision)
     findings = examine(output, seconds=timeout)
-    print(_json(findings) if as_json else _table(findings))
+    if not as_json:
+        print(_rows(findings), flush=True)
+    if numbers and not is_broken(findings):
+        for finding in _numbers(checkpoint or "minilm", precision, settings):
+            findings.append(finding)
+            if not as_json:  # on a TPU each check compiles for a while
+                print(_rows([finding]), flush=True)
+    print(_json(findings) if as_json else _summary(findings))
     if is_broken(findings):
         raise typer.Exit(1)
+
+
+def _refuse_options_of_numbers(
+    settings: ExtractConfig, checkpoint: str | None, precision: str | None
+) -> None:
+    given = {"CHECKPOINT": checkpoint, "--precision": precision}
+    names = [name for name, value in given.items() if value is not None]
+    names += map(as_option, sorted(settings.model_fields_set))
+    if names:
+        raise ConfigError(f"{', '.join(names)} without --numbers: only that check uses it")
+
+
+def _numbers(
+    checkpoint: str, precision: Literal["float32", "bfloat16"] | None, settings: ExtractConfig
+) -> Iterator[Finding]:
+    from bert_features.checkpoints.find import find_without_tensorflow
+
+    files = settings.checkpoint_options()
+    # Refuses at once: importing TensorFlow takes seconds.
+    find_without_tensorflow(checkpoint, **files)
+    import_tensorflow(settings.runtime, settings.device)
+    from bert_features.check.numbers import PRECISIONS, check_numbers
+
+    yield from check_numbers(
+        checkpoint,
+        precisions=(precision,) if precision else PRECISIONS,
+        device=settings.device,
+        runtime=settings.runtime,
+        do_lower_case=settings.do_lower_case,
+        **files,
+    )
 
 
 def _json(findings: list[Finding]) -> str:
@@ -47,11 +121,8 @@ def _json(findings: list[Finding]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False)
 
 
-def _table(findings: list[Finding]) -> str:
-    """One line for each check, and below it the remedy alone, so that it can be copied.
-
-    The last line counts the problems.
-    """
+def _rows(findings: list[Finding]) -> str:
+    """One line for each check, and below it the remedy alone, so that it can be copied."""
     from rich.text import Text
 
     rows: list[tuple[str | Text, str, str]] = []
@@ -59,5 +130,9 @@ def _table(findings: list[Finding]) -> str:
         status = Text(finding.status, style=_COLOURS[finding.status])
         rows.append((status, finding.check, finding.found))
         rows += [("", "", finding.remedy)] if finding.remedy else []
+    return table(rows, widths=_WIDTHS)
+
+
+def _summary(findings: list[Finding]) -> str:
     counts = {s: sum(finding.status == s for finding in findings) for s in ("broken", "warning")}
-    return f"{table(rows)}\n{counts['broken']} broken, {counts['warning']} warnings"
+    return f"{counts['broken']} broken, {counts['warning']} warnings"

@@ -52,19 +52,6 @@ CHIPS: dict[str, Chip] = {
     "tpu7x": Chip("tpu7x", 2307, 192, 7380, 32, "2x2x1", devices=2),
 }
 
-# `device_kind` of JAX's devices -> their chip; the second names are from older versions, and
-# "TPU 7x" is `hardware.tpu_generation` for TensorFlow, which names no kind.
-_KINDS: dict[str, str] = {
-    "TPU v2": "v2",
-    "TPU v3": "v3",
-    "TPU v4": "v4",
-    "TPU v4 lite": "v4i",
-    **dict.fromkeys(("TPU v5 lite", "TPU v5e"), "v5e"),
-    **dict.fromkeys(("TPU v5", "TPU v5p"), "v5p"),
-    **dict.fromkeys(("TPU v6 lite", "TPU v6e"), "v6e"),
-    **dict.fromkeys(("TPU7x", "TPU 7x"), "tpu7x"),
-}
-
 # A float32 product of full accuracy consists of six bfloat16 products (JAX's precision HIGHEST), so
 # its peak is a sixth.
 PASSES: dict[str, int] = {"bfloat16": 1, "float32": 6}
@@ -105,17 +92,6 @@ def parse_topology(name: str) -> Topology:
             "v4i, v5e and v6e have two sides, the others three)"
         )
     return Topology(name, CHIPS[match["chip"]], match["shape"])
-
-
-def peak_flops(kind: str, devices: int, precision: str) -> float | None:
-    """The peak of devices of a kind together, operations per second; None if it is unknown.
-
-    `kind` is what JAX calls it, as `TPU v5 lite`; `precision` is `bfloat16` or `float32`.
-    """
-    if kind not in _KINDS:
-        return None
-    chip = CHIPS[_KINDS[kind]]
-    return chip.tflops * 1e12 / chip.devices / PASSES[precision] * devices
 
 
 def accepted() -> str:

@@ -88,7 +88,6 @@ ERRORS = [
     ("convert toys x --to savedmodel", 1, "did you mean 'toy'? "),
     ("convert uncased_toy in.txt --to tf1", 1, "in.txt is not a directory"),
     ("convert uncased_toy . --to savedmodel --overwrite", 1, "holds the checkpoint (unc"),
-    ("verify toys", 1, "did you mean 'toy'? "),
     ("plot similarity a -o old.npz", 1, "the file type .npz is unknown; allowed: .png, "),
     ("plot similarity a -o old.png --checkpoint toys", 1, "old.png exists; pass --overwrite"),
     ("plot similarity a -o o.pdf --checkpoint toys", 1, "type .pdf is unknown; allowed: .png"),

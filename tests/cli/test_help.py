@@ -105,8 +105,7 @@ TESTS = {
     "download": "checkpoints/test_download.py",
     "convert": "checkpoints/test_convert.py",
     "export": "export/test_command_line.py",
-    "doctor": "doctor/test_examination.py",
-    "verify": "verify/test_run.py",
+    "doctor": "check/test_examination.py",
     "compile": "tpu/test_compile.py",
 }
 
@@ -127,10 +126,9 @@ def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():
 
 
 def test_an_argument_that_is_given_as_an_option_is_named():
-    message = run("verify", "--checkpoint", "minilm").stderr
+    message = run("inspect", "--checkpoint", "minilm").stderr
     assert "No such option: --checkpoint; CHECKPOINT is an argument: pass its value" in message
-    assert "--report" not in message
-    assert "is an argument" not in run("verify", "--reprt", "x").stderr
+    assert "is an argument" not in run("inspect", "--jsn").stderr
 
 
 def test_an_option_of_another_library_names_the_one_here():

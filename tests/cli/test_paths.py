@@ -30,7 +30,6 @@ COMMANDS = {
     "inspect": "{checkpoint}",
     "convert": "{checkpoint} {out} --to tf1",
     "export": "--to {to} --signature ids --layers=-1",
-    "verify": "{checkpoint}",
     "plot histogram": "a --token a -o {output}",
     "plot similarity": "a -o {output}",
     "plot attention": "a -o {output}",

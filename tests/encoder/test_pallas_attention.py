@@ -64,7 +64,7 @@ PACKED = {
     "fused": packed(LONG_ROWS, 384, ["layers"], "bfloat16", "gpu", "fused"),
     "no TPU": packed(ROWS, 128, ["layers"], device="gpu"),
 }
-# BERT itself is above. The forms for other devices are in tests/runtime/test_jax.py, by `verify`.
+# BERT itself is above. The forms for other devices: test_jax.py of runtime, by `check_numbers`.
 FAMILIES = [
     ("mpnet", "padded", "pallas"),  # whose biases the kernel does not take
     ("modernbert", "padded", "xla"),

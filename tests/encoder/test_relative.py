@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_features.check.reference_encoder import ReferenceEncoder
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.relative import RelativeBias
-from bert_features.verify.reference_encoder import ReferenceEncoder
 from tests import families
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import random_batch, random_weights

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from bert_features import FeatureExtractor, extract, get_features, read_features
+from bert_features.check.tolerances import TOLERANCES, deviation
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights, weights_sha256
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError, InputError, OutputError
 from bert_features.readers.input_example import InputExample
-from bert_features.verify.comparison import TOLERANCES, deviation
 from tests.conftest import NUM_DEVICES
 from tests.corpus.runs import wait_until
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -157,7 +157,7 @@ def test_a_table_is_read_by_its_columns(toy, extractor):
 @pytest.mark.eight_devices
 @pytest.mark.slow
 def test_same_text_same_vector(minilm_dir, one_device, monkeypatch):
-    """Alone, in a batch, in the longest bucket, on one device and on eight; see also `verify`."""
+    """Alone, in a batch, in the longest bucket, on one device and on eight: see `check_numbers`."""
     others = ["short", "a text of some more words than the others have " * 3, "x " * 120]
     # Two blocks, as each device traces them again.
     below = {"outputs": [{"name": "below", "layers": [1]}], "batch_size": NUM_DEVICES}

@@ -1,4 +1,4 @@
-"""Makes golden_minilm.npz of `bert_features.verify`: what the last layer is compared with.
+"""Makes golden_minilm.npz of `bert_features.check`: what the last layer is compared with.
 
     python -m tests.reference.golden_values
 
@@ -16,7 +16,7 @@ from bert_features.text.vocabulary import CLS, SEP, read_vocab
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.reference.numpy_encoder import NumpyEncoder
 
-PATH = Path(__file__).resolve().parents[2] / "bert_features" / "verify" / "golden_minilm.npz"
+PATH = Path(__file__).resolve().parents[2] / "bert_features" / "check" / "golden_minilm.npz"
 
 
 def golden_values(texts):
@@ -37,6 +37,6 @@ def golden_values(texts):
 
 
 if __name__ == "__main__":
-    from bert_features.verify.checks import TEXTS
+    from bert_features.check.comparisons import TEXTS
 
     np.savez_compressed(PATH, **golden_values(TEXTS))

@@ -92,7 +92,7 @@ def test_hooks_call_the_programs_of_the_tests():
 @pytest.mark.parametrize("path", [p for p in FORMS if p.name != "config.yml"], ids=lambda p: p.name)
 def test_a_form_asks_for_the_output_of_doctor(path):
     fields = {field.get("id"): field["attributes"] for field in load(path)["body"]}
-    assert "`bert-features doctor`" in fields["doctor"]["label"]
+    assert "`bert-features doctor" in fields["doctor"]["label"]
 
 
 def test_the_citation_agrees_with_the_metadata():

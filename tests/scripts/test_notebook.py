@@ -29,7 +29,7 @@ CELLS = {cell.id: cell.source for cell in STORED.cells if cell.cell_type == "cod
 OUTPUTS = {cell.id: cell.outputs for cell in STORED.cells if cell.cell_type == "code"}
 RUN_NOTEBOOK = runpy.run_path(str(SCRIPTS / "run_notebook.py"))
 BEFORE_RUN = ("package", "commands")
-BEFORE_EXTRACT = ("doctor", "verify", "folder", "texts")
+BEFORE_EXTRACT = ("doctor", "folder", "texts")
 COMPARED = ("padded to 128", "as extract does", "ratio", "largest difference")
 LINES = 24
 OF_NO_OUTPUT = ["settings", "install", "doctor", "texts"]  # doctor and pip describe the machine
@@ -53,7 +53,7 @@ def execute(variables: dict[str, object], *names: str) -> None:
 
 
 def run_here(python: str, *arguments: str) -> None:
-    """What the notebook's `run` does, in this process; `doctor` and `verify` are only parsed."""
+    """What the notebook's `run` does, in this process; `doctor` is only parsed."""
     assert python == sys.executable
     if arguments[0].endswith(".py"):
         with pytest.MonkeyPatch.context() as patch:
@@ -61,7 +61,7 @@ def run_here(python: str, *arguments: str) -> None:
             runpy.run_path(arguments[0])
         return
     name, *rest = without_module(arguments)
-    if name in ("doctor", "verify"):
+    if name == "doctor":
         typer.main.get_command(app).commands[name].make_context(name, rest)
         return
     result = run(name, *rest)

@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
 from bert_features.config.extract_config import ExtractConfig  # noqa: E402
 from bert_features.tpu import hlo  # noqa: E402
-from bert_features.tpu.chips import CHIPS, parse_topology, peak_flops  # noqa: E402
+from bert_features.tpu.chips import CHIPS, parse_topology  # noqa: E402
 from bert_features.tpu.job import plan_job  # noqa: E402
 from bert_features.tpu.loops import uncounted  # noqa: E402
 
@@ -97,15 +97,12 @@ def loops():
 
 
 def devices():
-    """Devices of each chip's example, by the compiler and by the table: their number and peak."""
+    """Devices of each chip's example, by the compiler and by the table."""
     topologies = {name: parse_topology(f"{name}:{chip.example}") for name, chip in CHIPS.items()}
     return {
         name: (
-            (mesh.size, peak_flops(mesh.devices.flat[0].device_kind, mesh.size, "bfloat16")),
-            (
-                topology.chips * topology.chip.devices,
-                topology.chips * topology.chip.tflops * 1e12,
-            ),
+            mesh.size,
+            topology.chips * topology.chip.devices,
         )
         for name, topology in topologies.items()
         for mesh in [make_mesh(topology)]

@@ -1,1 +1,0 @@
-"""What is wrong with this installation and this machine, and the commands that fix it."""

@@ -1,1 +1,0 @@
-"""Checks that this machine computes the right numbers."""

