@@ -25,7 +25,7 @@ check() { # NAME: makes its environment, and prints its line
   kaggle-*) plain=tensorflow-cpu ;; # another version of TensorFlow on top of it cannot be imported
   lowest | newest)
     extras=$all_extras
-    more=(tests/export tests/neighbors tests/plots tests/text tests/extraction/test_tokenizers.py)
+    more=(tests/export tests/neighbors tests/plots tests/probe tests/text tests/extraction/test_tokenizers.py)
     ;;
   esac
   python=$(python_for "$(sed -nE 's/^#.*[Pp]ython(-version)? (3\.[0-9]+).*/\2/p;3q' "$file" | head -n 1)")

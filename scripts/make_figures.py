@@ -10,13 +10,13 @@ from pathlib import Path
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.plots.attention import show_attention
 from bert_features.plots.charts import Chart, write_chart
-from bert_features.plots.examples import find_origin
 from bert_features.plots.histogram import token_histogram
 from bert_features.plots.labelled import read_labelled
-from bert_features.plots.probe import probe
 from bert_features.plots.scatter import scatter_texts
 from bert_features.plots.similarity import compare_tokens
 from bert_features.plots.word import compare_word
+from bert_features.probe.examples import find_origin
+from bert_features.probe.report import probe
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ExtractConfig(device="cpu")

@@ -23,19 +23,14 @@ from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError
 from bert_features.files import Role, check_apart, check_target, real_target, replacing
 from bert_features.monitor.run import Pace
-from bert_features.plots.settings import (
-    INPUT_SETTINGS,
-    MAX_EXAMPLES,
-    MODEL_SETTINGS,
-    PROBE_SETTINGS,
-    WORD_SETTINGS,
-)
+from bert_features.plots.settings import INPUT_SETTINGS, MODEL_SETTINGS, WORD_SETTINGS
+from bert_features.probe.settings import FOLDS, MAX_EXAMPLES, PROBE_SETTINGS
 
 if TYPE_CHECKING:
     from bert_features.plots.charts import Chart
     from bert_features.plots.labelled import Labelled
     from bert_features.plots.model import Layer
-    from bert_features.plots.scores import Score
+    from bert_features.probe.scores import Score
 
 _MAX_TEXTS = 2
 
@@ -264,7 +259,7 @@ def probe(
         typer.Option(
             min=2, metavar="N", help="Folds of the cross-validation, or parts of the test examples."
         ),
-    ] = 5,
+    ] = FOLDS,
     score: Annotated[
         Literal["accuracy", "balanced_accuracy", "macro_f1"],
         typer.Option(help="Score; all but accuracy give each label the same weight."),
@@ -283,8 +278,8 @@ def probe(
     recommended one.
     """
     with _drawing(output, overwrite=overwrite, read=input_path, test=test, report=report) as draw:
-        from bert_features.plots.examples import Texts, find_origin
-        from bert_features.plots.probe import probe as run
+        from bert_features.probe.examples import Texts, find_origin
+        from bert_features.probe.report import probe as run
 
         chosen = _layers(layers), pooling.split(",") if pooling else None
         origins = [find_origin(each, settings, *chosen) for each in (input_path, test) if each]

@@ -8,7 +8,4 @@ MODEL_SETTINGS = (
 INPUT_SETTINGS = (
     *("input_format", "text_field", "delimiter", "quoting", "max_line_bytes", "encoding_errors"),
 )
-# Which labels a probe reads, and of what.
-PROBE_SETTINGS = ("label_field", "span_field", "tokens_field", "conll_column")
-MAX_EXAMPLES = 10_000  # of a probe
 WORD_SETTINGS = ("word_split",)

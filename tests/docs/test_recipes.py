@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 from bert_features import FeatureExtractor, read_features
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.plots.examples import find_origin
-from bert_features.plots.probe import probe
+from bert_features.probe.examples import find_origin
+from bert_features.probe.report import probe
 from tests import sparse_encoder
 from tests.docs.oracle import close
 from tests.reference.late_interaction import max_sim

@@ -12,18 +12,18 @@ import pytest
 import vl_convert
 
 from bert_features.errors import MissingExtraError, OutputError
-from bert_features.plots.advice import advise
 from bert_features.plots.attention import Attention
 from bert_features.plots.charts import check_chart, render_picture, write_chart
 from bert_features.plots.histogram import Histogram
 from bert_features.plots.labelled import Labelled
-from bert_features.plots.probe import Probe
 from bert_features.plots.scatter import Scatter
-from bert_features.plots.scores import Mix
 from bert_features.plots.similarity import TokenSimilarity
 from bert_features.plots.word import Occurrence, WordSimilarity
+from bert_features.probe.advice import advise
+from bert_features.probe.report import Probe
+from bert_features.probe.scores import Mix
 from bert_features.readers.input_example import InputExample
-from tests.plots.examples import make_score, make_scores
+from tests.probe.examples import make_score, make_scores
 
 LAYERS = ("embeddings", 0, 1)
 EVIL = "</script><img src=x onerror=alert(1)>&<!-- {{title}} {{data}}"

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from bert_features.plots.advice import advise, differ
-from bert_features.plots.classifier import probabilities
-from bert_features.plots.scores import Scores, baselines, evaluate, splits_of
-from tests.plots.examples import make_examples, make_score, make_scores
+from bert_features.probe.advice import advise, differ
+from bert_features.probe.classifier import probabilities
+from bert_features.probe.scores import Scores, baselines, evaluate, splits_of
+from tests.probe.examples import make_examples, make_score, make_scores
 
 
 def test_the_test_for_folds_is_that_of_nadeau_and_bengio():

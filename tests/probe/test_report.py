@@ -8,8 +8,8 @@ import pytest
 from bert_features import extract, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, InputError
-from bert_features.plots.examples import find_origin, gather
-from bert_features.plots.probe import probe
+from bert_features.probe.examples import find_origin, gather
+from bert_features.probe.report import probe
 from tests.toy import TOY_LAYERS, WORDS
 
 SEED = np.random.default_rng(3)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.plots.classifier import MAX_ITERATIONS
+from bert_features.probe.classifier import MAX_ITERATIONS
 
 _TOLERANCE = 1e-4  # of the gradient, as scikit-learn's
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.plots.classifier import MAX_ITERATIONS, SEED, in_parallel, probabilities
-from bert_features.plots.code_length import Code, online_code, portions_of
-from bert_features.plots.examples import Examples
-from bert_features.plots.mixing import fit_mix
 from bert_features.plots.model import Layer, Report, layer_name, layer_place
+from bert_features.probe.classifier import MAX_ITERATIONS, SEED, in_parallel, probabilities
+from bert_features.probe.code_length import Code, online_code, portions_of
+from bert_features.probe.examples import Examples
+from bert_features.probe.mixing import fit_mix
 
 logger = logging.getLogger("bert_features")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_features.config.layers import EMBEDDINGS
 from bert_features.plots.model import layer_name
-from bert_features.plots.scores import METRICS, Score, Scores
+from bert_features.probe.scores import METRICS, Score, Scores
 
 # Differences that would come by chance more often than this do not count.
 _SIGNIFICANCE = 0.05

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from sklearn.model_selection import StratifiedGroupKFold
 
-from bert_features.plots.scores import (
+from bert_features.probe.scores import (
     METRICS,
     baselines,
     control_labels,
@@ -15,7 +15,7 @@ from bert_features.plots.scores import (
     splits_of,
     standard_error,
 )
-from tests.plots.examples import make_examples
+from tests.probe.examples import make_examples
 
 GENERATOR = np.random.default_rng(0)
 LABELS = np.array([0, 1, 2] * 16)
@@ -115,7 +115,7 @@ def test_test_examples_are_scored_in_parts_by_one_classifier():
 
 
 def test_a_classifier_that_does_not_converge_is_one_log_line(monkeypatch, caplog):
-    monkeypatch.setattr("bert_features.plots.classifier.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("bert_features.probe.classifier.MAX_ITERATIONS", 1)
     score_all(make_examples(LABELS, {2: VECTORS}), folds=3, metric="accuracy")
     (record,) = caplog.records
     assert record.getMessage().startswith("layer 2, mean: the classifier did not converge in ")

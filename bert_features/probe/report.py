@@ -10,16 +10,15 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from bert_features.plots.advice import Advice, advise
 from bert_features.plots.charts import Chart
-from bert_features.plots.classifier import SEED
-from bert_features.plots.examples import Origin, gather
 from bert_features.plots.figures import finish, layer_axis, look
 from bert_features.plots.model import Layer, Report, layer_place
-from bert_features.plots.scores import METRICS, Folds, Scores, score_all, standard_error
-from bert_features.plots.settings import MAX_EXAMPLES
+from bert_features.probe.advice import Advice, advise
+from bert_features.probe.classifier import SEED
+from bert_features.probe.examples import Origin, gather
+from bert_features.probe.scores import METRICS, Folds, Scores, score_all, standard_error
+from bert_features.probe.settings import FOLDS, MAX_EXAMPLES
 
-FOLDS = 5
 _SENTENCE_WIDTH = 88  # characters on a line below the picture
 _WIDTH = 640
 _MIX = "mix"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from bert_features.plots.code_length import PORTIONS, online_code, portions_of
+from bert_features.probe.code_length import PORTIONS, online_code, portions_of
 
 GENERATOR = np.random.default_rng(0)
 LABELS = GENERATOR.integers(0, 3, 400)

@@ -27,10 +27,10 @@ from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.machine.versions import find_versions
-from bert_features.plots.classifier import SEED
 from bert_features.plots.labelled import Labelled, read_labelled
 from bert_features.plots.model import Layer, Model, Report, title_of
 from bert_features.plots.pooled import check_memory, combinations, without_noise
+from bert_features.probe.classifier import SEED
 from bert_features.readers.registry import SUFFIXES as TEXT_SUFFIXES
 
 logger = logging.getLogger("bert_features")

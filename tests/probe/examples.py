@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bert_features.plots.code_length import Code
-from bert_features.plots.examples import Examples
-from bert_features.plots.scores import METRICS, Score, Scores
+from bert_features.probe.code_length import Code
+from bert_features.probe.examples import Examples
+from bert_features.probe.scores import METRICS, Score, Scores
 
 
 def make_examples(labels, vectors, *, types=None, texts=None, is_test=None, level="word"):

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bert_features.plots.classifier import SEED, probabilities, with_one_of_each
+from bert_features.probe.classifier import SEED, probabilities, with_one_of_each
 
 # Where portions end, in percent of the examples, as in the paper.
 PORTIONS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.25, 12.5, 25, 50, 100)

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.linear_model import LogisticRegression
 
-from bert_features.plots.mixing import _Loss, fit_mix
+from bert_features.probe.mixing import _Loss, fit_mix
 
 GENERATOR = np.random.default_rng(0)
 LABELS = np.array([0, 1, 2] * 40)

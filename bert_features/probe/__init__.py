@@ -1,0 +1,1 @@
+"""The probe: what a linear classifier reads from each layer, beside controls and baselines."""
