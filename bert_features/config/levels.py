@@ -20,15 +20,16 @@ class LevelRow:
       splits: name of the column that says where the vectors of each text begin and end; empty for
         a sequence, which has one.
       key: name of the field with the level's features in a JSON line.
-      columns: the columns of the units that are no features: name -> dtype, or `text`.
+      columns: the columns of the units that are no features: name -> dtype, or `text`. The first
+        has their names.
       fields: name of the field of each of these columns in JSON; a column without one is left out.
       pieces: columns of pieces of the vocabulary, each with the column of their ids, which alone is
         there until results are finished.
       is_text: whether a unit is a text of any length: its vector may be put together from several
         windows, and a query for it is a whole text.
       labels: the column that is there only if the units have labels; empty for none.
-      names: the column that names the units in an answer of the service, where a feature of one
-        value is an object of these names; empty for lists.
+      is_named: whether in an answer of the service a feature, of one value, is an object of the
+        names of its units, not a list.
     """
 
     unit: str
@@ -40,7 +41,7 @@ class LevelRow:
     pieces: dict[str, str] = field(default_factory=dict)
     is_text: bool = False
     labels: str = ""
-    names: str = ""
+    is_named: bool = False
 
     def columns_of(self, *, labelled: bool) -> dict[str, str]:
         """The columns that are there."""
@@ -121,7 +122,7 @@ LEVELS: dict[str, LevelRow] = {
         {"terms": TEXT, "term_ids": "int32"},
         {"terms": "term", "term_ids": "id"},
         {"terms": "term_ids"},
-        names="terms",
+        is_named=True,
     ),
     # Of the tokens of a text, those that late interaction compares.
     "vector": LevelRow(

@@ -139,6 +139,12 @@ class FeatureRecord(ShortRepr):
     units: dict[str, dict[str, Any]] | None = None
     offsets: tuple[tuple[int, int] | None, ...] | None = None
 
+    def unit_names(self, level: str) -> tuple[str, ...]:
+        """Its tokens, words, spans or terms, by the level of a feature, [units]; else empty."""
+        column = next(iter(LEVELS[LEVELS[level].unit].columns), "")
+        own = {"tokens": self.tokens, "words": self.words, **(self.units or {}).get(level, {})}
+        return own.get(column) or ()
+
 
 @dataclass(frozen=True, repr=False)
 class FeatureBatch(ShortRepr):

@@ -108,17 +108,16 @@ class VectorWay:
         """The hits of each query, with what the file says of them."""
         # In the order of the file: a group of records, or a shard, is then read once.
         numbers = sorted({int(number) for found in hits for number in found.records})
-        known: dict[int, tuple[int | str, Any, Any]] = {}
+        known: dict[int, tuple[int | str, tuple[str, ...]]] = {}
         for number in numbers:  # without the vectors
             record = self.file[number]
-            tokens = {"token": record.tokens, "word": record.words}.get(self.feature.level)
-            spans = (record.units or {}).get(self.feature.level, {}).get("spans")
-            known[number] = record.unique_id, tokens, spans
+            known[number] = record.unique_id, record.unit_names(self.feature.level)
 
         def neighbor(similarity: float, number: int, position: int) -> Neighbor:
-            unique_id, tokens, spans = known[number]
+            unique_id, names = known[number]
             place = None if self.feature.is_sequence else position
-            span = None if spans is None else spans[position]
+            tokens = names if self.feature.level in ("token", "word") else None
+            span = names[position] if self.feature.level == "span" else None
             return Neighbor(similarity, unique_id, number, place, tokens, span)
 
         return [list(map(neighbor, *(column.tolist() for column in found))) for found in hits]
@@ -175,10 +174,10 @@ class MaxSimWay(VectorWay):
         queries = []
         for batch in extractor.batches(lambda: examples, prompt=prompt):
             for record in batch.records([self.feature]):
-                units = (record.units or {})[self.feature.level]
+                level = self.feature.level
                 vectors = np.asarray(record.features[self.feature.name], np.float64)
-                own = ~np.isin(units["scored_token_ids"], others)
-                queries.append(Query(vectors, units["scored_tokens"], own))
+                own = ~np.isin((record.units or {})[level]["scored_token_ids"], others)
+                queries.append(Query(vectors, record.unit_names(level), own))
         settings = extractor.checkpoint.multi_vector
         self._mean = settings is not None and settings.similarity == "meanmaxsim"
         return queries
@@ -205,7 +204,7 @@ class MaxSimWay(VectorWay):
 
     def _neighbor(self, query: Query, similarity: float, number: int) -> Neighbor:
         record = self.file[number]
-        tokens = (record.units or {})[self.feature.level]["scored_tokens"]
+        tokens = record.unit_names(self.feature.level)
         found = matches(query, restore(record.features[self.feature.name], self.feature), tokens)
         position = best_match(query, found).position
         return Neighbor(similarity, record.unique_id, number, position, tokens, matches=found)

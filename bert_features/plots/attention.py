@@ -170,7 +170,7 @@ def show_attention(
     )
     example = InputExample(0, *([text] if isinstance(text, str) else text))
     (record,) = model.extract([example], [output])
-    labels = (record.words if level == "word" else record.tokens) or ()
+    labels = record.unit_names(level)
     if not 0 < len(labels) <= MAX_ROWS:
         raise InputError(
             f"the text has {len(labels)} {level}s; a figure of attention shows 1 to {MAX_ROWS}"

@@ -238,12 +238,12 @@ def _units(
 ) -> tuple[Sequence[str], Sequence[str]]:
     """The words or spans of a record, and their labels; "" without one, or without a vector."""
     if level == "word":
-        names, labels = record.words or (), labels or record.word_labels or ()
+        labels = labels or record.word_labels or ()
         pieces = [] if record.word_spans is None else record.word_spans.num_pieces.tolist()
     else:
         units = (record.units or {})["span"]
-        names, labels, pieces = units["spans"], units["span_labels"], units["span_num_pieces"]
-    return names, [
+        labels, pieces = units["span_labels"], units["span_num_pieces"]
+    return record.unit_names(level), [
         label if count else "" for label, count in zip(labels, pieces, strict=bool(labels))
     ]
 

@@ -62,7 +62,7 @@ def _units(record: FeatureRecord) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for level, cells in (record.units or {}).items():
         row = LEVELS[level]
-        if not row.names:
+        if not row.is_named:
             values = zip(*(cells[name] for name in row.fields), strict=True)
             found[row.key] = [dict(zip(row.fields.values(), unit, strict=True)) for unit in values]
     return found
@@ -93,10 +93,9 @@ def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:
 def _shown(record: FeatureRecord, feature: OutputSpec) -> np.ndarray | dict[str, Any]:
     """The numbers of a feature: an array, or of a level whose units have names an object."""
     values = _as_numbers(record.features[feature.name])
-    if (row := LEVELS[feature.level]).names and record.units:
-        names = record.units[feature.level][row.names]
+    if LEVELS[feature.level].is_named:
         numbers = (v if math.isfinite(v) else None for v in values[:, 0].tolist())
-        return dict(zip(names, numbers, strict=True))
+        return dict(zip(record.unit_names(feature.level), numbers, strict=True))
     return values
 
 

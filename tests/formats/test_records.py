@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_features.config.levels import LEVELS
 from bert_features.formats import open_writer, read_features
 from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Rows, WordSpans
 from tests.formats.feature_files import assert_all_same, make_batch, mix
@@ -95,3 +96,23 @@ def test_files_and_slices(tmp_path, name):
         assert len(file) == 2
         assert repr(file) == f"<{file_format} file {path}: 2 records of {shown}>"
         assert repr(file[1:]) == f"<records 1:2 of {path}: {shown}>"
+
+
+def test_each_level_names_its_units():
+    units = {
+        "span": {"spans": ("a b",)},
+        "term": {"terms": ("b", "a")},
+        "vector": {"scored_tokens": ("x",)},
+    }
+    record = FeatureRecord(0, {}, tokens=("[CLS]", "a"), words=("a",), units=units)
+    assert {level: record.unit_names(level) for level in LEVELS} == {
+        "token": ("[CLS]", "a"),
+        "token_pair": ("[CLS]", "a"),
+        "word": ("a",),
+        "word_pair": ("a",),
+        "span": ("a b",),
+        "sequence": (),
+        "term": ("b", "a"),
+        "vector": ("x",),
+    }
+    assert not any(map(FeatureRecord(0, {}).unit_names, LEVELS))
