@@ -128,7 +128,7 @@ TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")
         (TEXT, ["--dtype", "bfloat16"], 2, "'parquet' holds float16, .*binary; .*tfrecord"),
         (TEXT, ["--output-spec", "name = s"], 2, "is not TOML: .*; write the inside of"),
         (TEXT, ["--output-spec", "nme = 's'"], 2, "unknown setting 'nme'; did you mean 'name'"),
-        (TEXT, ["--output-spec", "dim = 3", "--combine", "sum"], 2, "--combine and --output-spec"),
+        (TEXT, ["--output-spec", "dim = 3", "--combine", "sum"], 2, "combine and outputs"),
         (TEXT, ["--output-spec", "name = 'a/b'"], 2, "output name 'a/b' contains '/'"),
         (TEXT, ["--output-spec", "name = 'tokens'"], 2, "output name 'tokens' is reserved"),
         (TEXT, ["--long-text", "window", "--stride", "14"], 2, "stride must be from 1 to 13"),

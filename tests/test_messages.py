@@ -1,0 +1,159 @@
+"""tests/data/messages.txt: what each `>>>` line of it says when it is refused, word by word.
+
+It is the one place that fixes the words of messages; other tests look for the name of a setting or
+of a file. A new line needs its `>>>` alone. After a change of words write the rest again, and read
+what changed:
+
+    UPDATE_MESSAGES=1 python -m pytest tests/test_messages.py
+"""
+
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_features import Client, FeatureExtractor, extract, read_features
+from bert_features.batches.bucketing import resolve_buckets
+from bert_features.checkpoints.find import find_checkpoint
+from bert_features.checkpoints.tokenizer import make_tokenizer
+from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.input_format import InputFormat
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.ray_settings import RaySettings
+from bert_features.config.serve_settings import Limits, ServeSettings
+from bert_features.config.shards import Shard
+from bert_features.errors import BertFeaturesError
+from bert_features.formats.records import Feature, FeatureBatch
+from bert_features.neighbors.nearest import nearest
+from bert_features.readers.examples import read_examples
+from bert_features.serving.compare import compare
+from tests.cli.command_line import run as run_command
+from tests.formats.feature_files import write
+from tests.reference.tf1_checkpoint import write_directory
+from tests.toy import TOY, TOY_VOCAB, random_weights
+
+MESSAGES = Path(__file__).parent / "data" / "messages.txt"
+
+
+def read(content, name="in.txt", encoding_errors="strict", **settings):
+    """Reads a file of this content."""
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    settings = InputFormat(**settings)
+    return list(read_examples(name, settings, encoding_errors=encoding_errors))
+
+
+def plan(**settings):
+    """Resolves settings for a checkpoint of 3 layers, 2 heads, width 8 and 24 positions."""
+    config = ExtractConfig(**settings)
+    config.row_length(TOY, "toy")
+    return config.plan_outputs(TOY)
+
+
+def write_to(output, inputs="words.txt", *, settings=(), **how):
+    """Extracts the features of the toy checkpoint."""
+    given = {"checkpoint": "toy", "do_lower_case": True, "layers": -1, "max_seq_length": 8}
+    return extract(ExtractConfig(**given | dict(settings)), inputs, output, **how)
+
+
+def changed(change=None, **files):
+    """Finds and reads the toy checkpoint after a change of its config, or of other files.
+
+    A file is called by its name with `_` for the dot; None removes it.
+    """
+    shutil.rmtree("changed", ignore_errors=True)
+    folder = Path(shutil.copytree("toy", "changed"))
+    values = json.loads((folder / "config.json").read_text()) | (change or {})
+    (folder / "config.json").write_text(
+        json.dumps({name: value for name, value in values.items() if value is not None})
+    )
+    for name, content in files.items():
+        path = folder / ".".join(name.rsplit("_", 1))
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_text(content)
+    checkpoint = find_checkpoint(folder)
+    make_tokenizer(checkpoint, True)
+    return FeatureExtractor.from_checkpoint(folder, do_lower_case=True, layers=-1)
+
+
+class Extractors:
+    """`of(**settings)`: an extractor of the toy checkpoint, made once for the same settings."""
+
+    def __init__(self):
+        self._made = {}
+
+    def of(self, **settings):
+        settings = {"do_lower_case": True, "max_seq_length": 8, "layers": -1} | settings
+        key = repr(settings)
+        self._made[key] = self._made.get(key) or FeatureExtractor.from_checkpoint("toy", **settings)
+        return self._made[key]
+
+
+class CommandError(Exception):
+    """A command's exit status, and the line that it wrote to standard error."""
+
+
+def run(line):
+    """Runs a command; its refusal is raised."""
+    result = run_command(*shlex.split(line))
+    *_, last = result.stderr.splitlines()
+    raise CommandError(f"{result.exit_code}, {last}")
+
+
+def prepare():
+    """The files that the lines use, in the working folder."""
+    write_directory(Path("toy"), TOY, TOY_VOCAB, random_weights(TOY))
+    Path("words.txt").write_text("is this\nit\n")
+    Path("old.npz").write_text("precious")
+    Path("empty").mkdir()
+    vectors = np.eye(3, 4, dtype=np.float32)
+    feature = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
+    write(Path("f.npz"), "npz", (feature,), FeatureBatch(np.arange(3), {"text": vectors}))
+
+
+NAMES = {
+    **{each.__name__: each for each in (ExtractConfig, InputFormat, OutputConfig, RaySettings)},
+    **{each.__name__: each for each in (Limits, ServeSettings, Shard, FeatureExtractor, Client)},
+    **{
+        each.__name__: each
+        for each in (compare, read_examples, read_features, nearest, changed, run)
+    },
+    **{each.__name__: each for each in (resolve_buckets, find_checkpoint, read, plan, write_to)},
+    "np": np,
+}
+
+
+def render(text, folder):
+    """The page with the message of each `>>>` line below it."""
+    names = {**NAMES, "of": Extractors().of}
+    page = []
+    for line in text.splitlines():
+        if line.startswith(("#", ">>> ")) or not line:
+            page.append(line)
+        if line.startswith(">>> "):
+            try:
+                said = f"NOT REFUSED: {eval(line[4:], names)!r}"
+            except (BertFeaturesError, CommandError) as error:
+                said = f"{type(error).__name__}: {error}"
+            page += re.sub(rf"{re.escape(str(folder))}/?", "/WORK/", said).splitlines()
+    return "\n".join(page) + "\n"
+
+
+@pytest.mark.slow
+def test_the_words_of_messages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare()
+    recorded = MESSAGES.read_text(encoding="utf-8")
+    now = render(recorded, tmp_path)
+    assert "NOT REFUSED" not in now
+    if "UPDATE_MESSAGES" in os.environ:
+        MESSAGES.write_text(now, encoding="utf-8")
+    elif now != recorded:
+        lines = difflib.unified_diff(recorded.splitlines(), now.splitlines(), n=1, lineterm="")
+        pytest.fail("\n".join(lines))
