@@ -126,10 +126,6 @@ def check_environment(environment: Mapping[str, str]) -> list[Finding]:
     if environment.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
         found = "TF_USE_LEGACY_KERAS turns tf.keras into Keras 2; bert_features needs Keras 3"
         findings.append(Finding("environment", "warning", found, "unset TF_USE_LEGACY_KERAS"))
-    mirror = environment.get("BERT_FEATURES_MIRROR") or "http://"
-    if not mirror.startswith(("https://", "http://")):
-        found = "BERT_FEATURES_MIRROR is not an http:// or https:// address: downloads fail"
-        findings.append(Finding("environment", "warning", found, "unset BERT_FEATURES_MIRROR"))
     return findings
 
 

@@ -1,1 +1,1 @@
-"""Checkpoints: find, locate, read, name, convert and download the weights of a BERT."""
+"""Checkpoints: find, read and convert the weights of a BERT."""

@@ -66,8 +66,8 @@ def find_checkpoint(
         - the prefix (or any file) of a TensorFlow checkpoint, or a file of Hugging Face's weights;
         - any of these on an object store (`gs://bucket/folder`, `s3://bucket/folder`), copied into
           the cache once;
-        - the name or alias of a checkpoint that Google published (`bert-features download --list`),
-          downloaded if it is not in the cache;
+        - the name or alias of a checkpoint that Google published, such as `bert-base-uncased`:
+          its repository of the Hugging Face Hub, with Google's casing and form of GELU;
         - a handle of TF-Hub (`https://tfhub.dev/…`, `https://www.kaggle.com/models/…`);
         - a model of the Hugging Face Hub, as `hf:org/name`, `hf:org/name@revision` or, if there is
           no such path, `org/name`.
@@ -79,9 +79,8 @@ def find_checkpoint(
 
     Raises:
       CheckpointError: there is no such checkpoint, it is of a kind that is not read, its config is
-        missing or not BERT's, it cannot be downloaded, or its copy in the cache is damaged.
-      ConfigError: `hidden_act` is not a form of GELU, $BERT_FEATURES_MIRROR is not an address, or
-        the address has an unknown scheme.
+        missing or not BERT's, or it cannot be downloaded.
+      ConfigError: `hidden_act` is not a form of GELU, or the address has an unknown scheme.
       MissingExtraError: the package that brings `minilm`, or that opens this kind of address, is
         not installed.
     """
@@ -145,10 +144,12 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
         settings = replace(settings, dense=multi_vector.dense, files=files)
     config_path = _file(options.get("config_file"), weights, CONFIG_NAMES[weights.kind])
     config, family = _config(name, weights, config_path)
-    if hidden_act := options.get("hidden_act"):
+    if hidden_act := options.get("hidden_act") or source.hidden_act:
         config = config.model_copy(update={"hidden_act": hidden_act})
     vocab_path = _file(options.get("vocab_file"), weights, tokenizer_files.NAMES)
-    casing, evidence = casing_of(weights, vocab_path, *source.names(name))
+    casing, evidence = source.is_uncased(name), f"its name is {name}"
+    if casing is None:
+        casing, evidence = casing_of(weights, vocab_path, *source.names(name))
     found = Checkpoint(
         *(name, weights, family, config, vocab_path),
         do_lower_case=casing,

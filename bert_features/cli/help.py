@@ -21,7 +21,7 @@ GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS
 COMMANDS = (
     *("extract", "plan", "status", "check", "compare", "tokenize"),
     *("neighbors", "plot", "serve"),
-    *("download", "inspect", "convert", "export", "doctor", "compile"),
+    *("inspect", "convert", "export", "doctor", "compile"),
 )
 
 _WHOLE = 1000  # characters of a sentence, which click would cut at the end of the line

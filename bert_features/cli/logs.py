@@ -42,7 +42,6 @@ def set_up_logging(*, as_json: bool = False) -> None:
     handler.setFormatter(_Formatter("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("bert_features").setLevel(logging.INFO)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # else it warns of each try of a download
 
 
 def log_fields(**fields: Any) -> dict[str, Any]:

@@ -85,34 +85,29 @@ def test_only_what_matters_and_is_set():
         {
             "HOME": "/root",
             "TPU_NAME": "mine",
-            "BERT_FEATURES_MIRROR": "https://user:secret@here/models",
+            "BERT_FEATURES_CACHE": "https://user:secret@here/models",
         }
     )
     assert finding.details == {
         "TPU_NAME": "mine",
-        "BERT_FEATURES_MIRROR": "https://…@here/models",
+        "BERT_FEATURES_CACHE": "https://…@here/models",
     }
     assert "secret" not in finding.found
-    (finding,) = machine.check_environment({"BERT_FEATURES_MIRROR": ""})  # as if it were not set
-    assert finding.status == "ok"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("TF_USE_LEGACY_KERAS", "1"), ("BERT_FEATURES_MIRROR", "ftp://here")]
-)
-def test_what_does_harm(name, value):
-    _, finding = machine.check_environment({name: value})
-    assert verdict(finding) == ("warning", f"unset {name}")
+def test_what_does_harm():
+    _, finding = machine.check_environment({"TF_USE_LEGACY_KERAS": "1"})
+    assert verdict(finding) == ("warning", "unset TF_USE_LEGACY_KERAS")
 
 
 def test_what_is_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path))
     write(tmp_path / "mine" / "bert_model.ckpt.index", "x" * 2_000_000)
-    write(tmp_path / "uncased_L-2_H-128_A-2" / "vocab.txt", "[PAD]\n")
-    (tmp_path / ".uncased_L-4_H-256_A-4.abcd1234.partial").mkdir()
+    write(tmp_path / "features" / "vocab.txt", "[PAD]\n")
+    (tmp_path / ".other.abcd1234.partial").mkdir()
     contents = machine.check_cache()
     assert contents.status == "ok"
-    assert contents.details["bytes"] == {"mine": 2_000_000, "uncased_L-2_H-128_A-2": 6}
+    assert contents.details["bytes"] == {"features": 6, "mine": 2_000_000}
     assert "mine (2.0 MB)" in contents.found
 
 

@@ -39,9 +39,8 @@ def copy(safetensors, tmp_path):
 
 @pytest.fixture
 def file_server(monkeypatch):
-    """A web server without files; what fails is tried again at once."""
+    """A web server without files."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("bert_features.checkpoints.sources.fetch._BACKOFF", 0.001)
     with FileServer() as running:
         yield running

@@ -115,7 +115,7 @@ def test_the_embedded_model_absent(monkeypatch):
 
 def test_importing_does_not_import_the_libraries():
     heavy = {"tensorflow", "keras", "safetensors", "h5py", "pyarrow", "huggingface_hub"}
-    heavy |= {"tensorflow_hub", "fsspec", "requests", minilm.PACKAGE}
+    heavy |= {"tensorflow_hub", "fsspec", minilm.PACKAGE}
     program = (
         "import sys, bert_features.checkpoints.find as c, bert_features.checkpoints.convert\n"
         "import bert_features.checkpoints.sources.minilm as s\n"

@@ -171,7 +171,7 @@ def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
 
 
 def test_a_reader_that_leaves_ends_a_command_quietly():
-    process = program("download", "--list", stdin=None)
+    process = program("inspect", "minilm", stdin=None)
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait(timeout=600) == 128 + signal.SIGPIPE

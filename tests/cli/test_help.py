@@ -102,7 +102,6 @@ def test_every_command_has_examples_that_parse(name):
 TESTS = {
     "plan": "corpus/test_preview.py",
     "serve": "serving/test_run.py",
-    "download": "checkpoints/test_download.py",
     "convert": "checkpoints/test_convert.py",
     "export": "export/test_command_line.py",
     "doctor": "check/test_examination.py",

@@ -11,7 +11,7 @@ import typer
 
 from bert_features.cli import edge, progress
 from bert_features.cli.logs import _Formatter, error_line, log_form
-from bert_features.cli.progress import EXAMPLES, MEGABYTES, ProgressDisplay
+from bert_features.cli.progress import ProgressDisplay
 from tests.cli.command_line import SMALL, program, run
 from tests.clocks import stop_clock
 
@@ -69,31 +69,23 @@ def clock(monkeypatch):
     return stop_clock(monkeypatch, progress)
 
 
-@pytest.mark.parametrize(
-    ("measure", "fields"),
-    [
-        (EXAMPLES, {"examples": 30, "total": 90, "tokens": 500, "tokens_per_second": 15.0}),
-        (MEGABYTES, {"bytes": 30, "total": 90, "bytes_per_second": 1.0}),
-    ],
-)
-def test_progress_has_its_numbers_as_fields(clock, caplog, measure, fields):
+def test_progress_has_its_numbers_as_fields(clock, caplog):
     caplog.set_level(logging.INFO, logger="bert_features")
-    work = {"work": 200} if measure is EXAMPLES else {}
-    with log_form(as_json=True), ProgressDisplay(measure) as display:
-        display.update(10, 90, **work)
+    with log_form(as_json=True), ProgressDisplay() as display:
+        display.update(10, 90, 200)
         clock(20)
-        display.update(30, 90, **(work and {"work": 500}))
+        display.update(30, 90, 500)
         (line,) = read_lines(_Formatter().format(caplog.records[-1]))
+    fields = {"examples": 30, "total": 90, "tokens": 500, "tokens_per_second": 15.0}
     assert {name: line[name] for name in fields} == fields
     assert line["seconds_left"] == 60
-    assert not {"tokens"} & set(line) or measure is EXAMPLES
 
 
 def test_there_is_no_bar(monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with log_form(as_json=True):
-        assert ProgressDisplay(EXAMPLES)._bar is None
-    assert ProgressDisplay(EXAMPLES)._bar is not None
+        assert ProgressDisplay()._bar is None
+    assert ProgressDisplay()._bar is not None
 
 
 def test_the_form_ends_with_its_block():

@@ -60,7 +60,7 @@ def commands(group=app, before=""):
 
 def path_parameters():
     signatures = dict(commands())
-    assert signatures.keys() - {"doctor", "compile", "download"} == {c.strip() for c in COMMANDS}
+    assert signatures.keys() - {"doctor", "compile"} == {c.strip() for c in COMMANDS}
     for command in COMMANDS:
         for name in PATHS & signatures[command.strip()].parameters.keys():
             if f"{command}.{name}" not in OTHERS:

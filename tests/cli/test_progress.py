@@ -8,8 +8,6 @@ from rich.console import Console
 
 from bert_features.cli import progress
 from bert_features.cli.progress import (
-    EXAMPLES,
-    MEGABYTES,
     Heartbeat,
     ProgressDisplay,
     describe_seconds,
@@ -30,7 +28,7 @@ def lines(caplog):
 
 
 def test_log_lines_come_now_and_then(clock, lines):
-    with ProgressDisplay(EXAMPLES) as display:
+    with ProgressDisplay() as display:
         for done in (10, 20, 30, 40):
             display.update(done, 4000, done * 100)
             clock(4)
@@ -40,21 +38,12 @@ def test_log_lines_come_now_and_then(clock, lines):
 
 
 def test_the_first_step_is_not_part_of_the_speed(clock, lines):
-    with ProgressDisplay(EXAMPLES) as display:
+    with ProgressDisplay() as display:
         clock(60)  # compiling
         display.update(8, None, 1000)
         clock(10)
         display.update(16, None, 3000)
     assert lines() == ["8 examples, …", "16 examples, 200 tokens/s"]
-
-
-def test_a_download_ends_with_a_line(clock, lines):
-    with ProgressDisplay(MEGABYTES) as display:
-        display.update(500_000, 2_500_000)
-        clock(12)
-        display.update(2_300_000, 2_500_000)
-        display.update(2_500_000, 2_500_000)
-    assert lines() == ["2.3 of 2.5 MB (92%, 1 s left), 0.1 MB/s", "2.5 of 2.5 MB"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +74,7 @@ def test_a_heartbeat_says_what_is_being_done(lines, monkeypatch):
 
 
 def test_a_finished_extraction_leaves_the_end_to_its_summary(clock, lines):
-    with ProgressDisplay(EXAMPLES) as display:
+    with ProgressDisplay() as display:
         display.update(3, 3, 21)
     assert lines() == []
 
@@ -93,7 +82,7 @@ def test_a_finished_extraction_leaves_the_end_to_its_summary(clock, lines):
 def test_a_terminal_gets_a_bar(clock, lines, monkeypatch, capsys):
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("rich.console.Console", lambda **options: Console(width=80, **options))
-    with ProgressDisplay(EXAMPLES) as display:
+    with ProgressDisplay() as display:
         display.update(10, 40, 1000)
         clock(2)
         display.update(20, 40, 2000)
@@ -108,7 +97,7 @@ def test_a_terminal_gets_a_bar(clock, lines, monkeypatch, capsys):
 
 def test_an_interruption_ends_the_bar(monkeypatch, capsys):
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
-    display = ProgressDisplay(EXAMPLES)
+    display = ProgressDisplay()
     with pytest.raises(KeyboardInterrupt), display:
         raise KeyboardInterrupt
     assert not display._bar.live.is_started

@@ -30,7 +30,7 @@ def fetch(name: str) -> Path:
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
         f"{prefix_of(Path(name).name)}.index at that path; {similar(name)}pass one of these, the "
-        f"name {MINILM!r}, a published name (bert-features download lists them), a TF-Hub handle, "
+        f"name {MINILM!r}, a published name such as bert-base-uncased, a TF-Hub handle, "
         "or a model of the Hugging Face Hub as 'hf:org/name'"
     )
 

@@ -1,13 +1,12 @@
-"""The checkpoints that google-research/bert publishes: names, aliases, addresses.
+"""The checkpoints that google-research/bert publishes: names, aliases, repositories.
 
-The addresses are those of its README.md and multilingual.md. Every archive is a zip of
-`vocab.txt`, `bert_config.json` and the TF1 checkpoint `bert_model.ckpt`.
+The names are those of the archives in its README.md and multilingual.md. The repositories of the
+Hugging Face Hub have the same weights.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from bert_features.checkpoints.weights.weight_names import parameter_count
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.settings import did_you_mean
 from bert_features.errors import CheckpointError
@@ -26,32 +25,18 @@ class Published:
     """One published checkpoint.
 
     Attributes:
-      name: name of its archive, and of its folder in the cache. Where two archives have the same
-        name, one is longer here.
-      path: path of the archive below `SOURCE`.
+      name: name of its archive. Where two archives have the same name, one is longer here.
+      url: address of the archive.
+      repository: the repository of the Hugging Face Hub that has its weights.
       config: its architecture, the same as in its archive's `bert_config.json`.
       casing: `uncased` if text must be lower-cased.
-      note: a remark for users who choose a checkpoint.
     """
 
     name: str
-    path: str
+    url: str
+    repository: str
     config: BertConfig
     casing: Casing
-    note: str
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the encoder and its pooler."""
-        return parameter_count(self.config)
-
-    @property
-    def max_bytes(self) -> int:
-        """Limit of the size of its archive and of the unpacked files, to refuse anything else.
-
-        Four times its float32 weights, in case an optimizer's are included, and 64 MiB.
-        """
-        return 4 * (4 * self.parameters) + (64 << 20)
 
 
 def _row(
@@ -60,7 +45,7 @@ def _row(
     shape: tuple[int, int, int],
     vocab_size: int,
     casing: Casing,
-    note: str = "",
+    repository: str,
     name: str = "",
 ) -> Published:
     """The row of an archive; L, H and A in its name are those of `shape`."""
@@ -73,7 +58,7 @@ def _row(
         num_attention_heads=heads,
         intermediate_size=4 * hidden,
     )
-    return Published(name or archive, f"{date}/{archive}.zip", config, casing, note)
+    return Published(name or archive, f"{SOURCE}/{date}/{archive}.zip", repository, config, casing)
 
 
 _BASE = (12, 768, 12)
@@ -88,54 +73,44 @@ BASE_OF_2020 = "uncased_L-12_H-768_A-12_2020_02_20"
 
 def _small(layers: int, hidden: int) -> Published:
     """One of the 24 smaller models; their heads are 64 wide."""
-    note = name = ""
-    if (layers, hidden) == (12, 768):
-        name = BASE_OF_2020
-        note = "BERT-Base retrained for the release of March 2020; not the one of the paper"
-    shape = (layers, hidden, hidden // 64)
-    return _row("2020_02_20", "uncased", shape, _ENGLISH_UNCASED, "uncased", note, name)
+    name = BASE_OF_2020 if (layers, hidden) == (12, 768) else ""
+    heads = hidden // 64
+    repository = f"google/bert_uncased_L-{layers}_H-{hidden}_A-{heads}"
+    shape = (layers, hidden, heads)
+    return _row("2020_02_20", "uncased", shape, _ENGLISH_UNCASED, "uncased", repository, name)
 
 
+_WORDS = "whole-word-masking"
+_FIRST: tuple[tuple[str, str, tuple[int, int, int], int, Casing, str], ...] = (
+    ("2018_10_18", "uncased", _BASE, _ENGLISH_UNCASED, "uncased", "base-uncased"),
+    ("2018_10_18", "cased", _BASE, _ENGLISH_CASED, "cased", "base-cased"),
+    ("2018_10_18", "uncased", _LARGE, _ENGLISH_UNCASED, "uncased", "large-uncased"),
+    ("2018_10_18", "cased", _LARGE, _ENGLISH_CASED, "cased", "large-cased"),
+    ("2019_05_30", "wwm_uncased", _LARGE, _ENGLISH_UNCASED, "uncased", f"large-uncased-{_WORDS}"),
+    ("2019_05_30", "wwm_cased", _LARGE, _ENGLISH_CASED, "cased", f"large-cased-{_WORDS}"),
+    ("2018_11_23", "multi_cased", _BASE, 119_547, "cased", "base-multilingual-cased"),
+    ("2018_11_03", "multilingual", _BASE, 105_879, "uncased", "base-multilingual-uncased"),
+    ("2018_11_03", "chinese", _BASE, 21_128, "uncased", "base-chinese"),
+)
 _ROWS = (
     *(_small(layers, hidden) for layers in _SMALL_LAYERS for hidden in _SMALL_HIDDEN),
-    _row("2018_10_18", "uncased", _BASE, _ENGLISH_UNCASED, "uncased"),
-    _row("2018_10_18", "cased", _BASE, _ENGLISH_CASED, "cased"),
-    _row("2018_10_18", "uncased", _LARGE, _ENGLISH_UNCASED, "uncased"),
-    _row("2018_10_18", "cased", _LARGE, _ENGLISH_CASED, "cased"),
-    _row("2019_05_30", "wwm_uncased", _LARGE, _ENGLISH_UNCASED, "uncased", "whole-word masking"),
-    _row("2019_05_30", "wwm_cased", _LARGE, _ENGLISH_CASED, "cased", "whole-word masking"),
-    _row("2018_11_23", "multi_cased", _BASE, 119_547, "cased", "104 languages"),
-    _row(
-        "2018_11_03",
-        "multilingual",
-        _BASE,
-        105_879,
-        "uncased",
-        "102 languages; not recommended, multi_cased_L-12_H-768_A-12 is better",
+    *(
+        _row(date, family, shape, vocab_size, casing, f"google-bert/bert-{repository}")
+        for date, family, shape, vocab_size, casing, repository in _FIRST
     ),
-    _row("2018_11_03", "chinese", _BASE, 21_128, "uncased", "Chinese, by characters"),
 )
 
 PUBLISHED: dict[str, Published] = {row.name: row for row in _ROWS}
 
-# Names in common use; each stands for Google's TensorFlow weights. A name with a slash is never
-# among them: it is a Hugging Face repository.
+# Names in common use: those of Hugging Face without their organisation, and a few of Google's.
 ALIASES: dict[str, str] = {
+    **{row.repository.removeprefix("google-bert/"): row.name for row in _ROWS[24:]},
     "bert-tiny": "uncased_L-2_H-128_A-2",
     "bert-mini": "uncased_L-4_H-256_A-4",
     "bert-small": "uncased_L-4_H-512_A-8",
     "bert-medium": "uncased_L-8_H-512_A-8",
     "bert-base": "uncased_L-12_H-768_A-12",
     "bert-large": "uncased_L-24_H-1024_A-16",
-    "bert-base-uncased": "uncased_L-12_H-768_A-12",
-    "bert-base-cased": "cased_L-12_H-768_A-12",
-    "bert-large-uncased": "uncased_L-24_H-1024_A-16",
-    "bert-large-cased": "cased_L-24_H-1024_A-16",
-    "bert-large-uncased-whole-word-masking": "wwm_uncased_L-24_H-1024_A-16",
-    "bert-large-cased-whole-word-masking": "wwm_cased_L-24_H-1024_A-16",
-    "bert-base-multilingual-cased": "multi_cased_L-12_H-768_A-12",
-    "bert-base-multilingual-uncased": "multilingual_L-12_H-768_A-12",
-    "bert-base-chinese": "chinese_L-12_H-768_A-12",
 }
 
 _NAMES = {name.lower(): name for name in PUBLISHED} | {
@@ -156,11 +131,7 @@ def find_published(name: str) -> Published:
         known = {one.lower(): one for one in (*PUBLISHED, *ALIASES)}
         raise CheckpointError(
             f"Google has published no checkpoint named {name!r}; "
-            f"{did_you_mean(name.lower(), known)}`bert-features download --list` shows them all"
+            f"{did_you_mean(name.lower(), known)}allowed: {', '.join(ALIASES)}, or the name of an "
+            "archive of google-research/bert, such as uncased_L-2_H-128_A-2"
         )
     return row
-
-
-def aliases_of(name: str) -> list[str]:
-    """The aliases of a published name."""
-    return [alias for alias, target in ALIASES.items() if target == name]

@@ -1,13 +1,11 @@
 """Where a checkpoint comes from: the table of sources, asked in order, and how each fetches it."""
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_features import files
 from bert_features.checkpoints.sources import (
-    download,
     folder,
     hf_hub,
     minilm,
@@ -16,8 +14,8 @@ from bert_features.checkpoints.sources import (
     tf_hub,
 )
 from bert_features.checkpoints.weights.other_files import check_regular
-
-logger = logging.getLogger("bert_features")
+from bert_features.config.bert_config import GeluForm
+from bert_features.errors import CheckpointError
 
 
 def _last_part(name: str) -> list[str]:
@@ -34,12 +32,17 @@ class Source(NamedTuple):
       names: the parts of a name that may show the casing. The folder of a model from a hub is
         named by its commit or hash, so the name that was asked for counts too.
       sha256: the SHA-256 that its weights must have; None if unknown.
+      is_uncased: whether texts are lower-cased for the checkpoint of a name, whatever its files
+        say; None if unknown.
+      hidden_act: the form of GELU of its checkpoints, whatever the files say; None if unknown.
     """
 
     matches: Callable[[str], bool]
     fetch: Callable[[str], Path]
     names: Callable[[str], list[str]] = _last_part
     sha256: str | None = None
+    is_uncased: Callable[[str], bool | None] = lambda name: None
+    hidden_act: GeluForm | None = None
 
 
 def source_of(name: str) -> Source:
@@ -61,11 +64,16 @@ def _tf_hub(name: str) -> Path:
 
 def _published(name: str) -> Path:
     row = published.find_published(name)
-    if found := download.find(row.name):
-        return found
-    path = download.download(row.name)
-    logger.info("%s is in %s", row.name, path)
-    return path
+    try:
+        return hf_hub.fetch(f"{hf_hub.PREFIX}{row.repository}")
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{name}: {error}. Google's archive of it is {row.url}: unpack that and pass the folder"
+        ) from error
+
+
+def _is_uncased(name: str) -> bool:
+    return published.find_published(name).casing == "uncased"
 
 
 SOURCES: dict[str, Source] = {
@@ -73,6 +81,11 @@ SOURCES: dict[str, Source] = {
     "TfHub": Source(tf_hub.is_handle, _tf_hub, tf_hub.names_of),
     "Address": Source(files.is_url, store.fetch),
     "LocalPath": Source(folder.is_path, folder.fetch),
-    "Published": Source(lambda name: published.resolve(name) is not None, _published),
+    "Published": Source(
+        lambda name: published.resolve(name) is not None,
+        _published,
+        is_uncased=_is_uncased,
+        hidden_act="gelu_tanh",  # of google-research/bert, which trained them
+    ),
     "Hub": Source(lambda name: hf_hub.parse(name) is not None, hf_hub.fetch),
 }

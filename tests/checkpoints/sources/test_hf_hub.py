@@ -10,7 +10,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.checkpoints.sources import download, hf_hub
+from bert_features.checkpoints.sources import hf_hub
 from bert_features.errors import CheckpointError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.torch_file import zip_of
@@ -268,8 +268,40 @@ def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatc
 @pytest.mark.parametrize(
     "name", ["google-bert/bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"]
 )
-def test_names_with_a_slash_are_the_hubs(cache, monkeypatch, tmp_path, name):
-    monkeypatch.setattr(download, "cache_dir", lambda: tmp_path / "downloads")
-    monkeypatch.setattr(download, "download", lambda name: pytest.fail(f"{name} is downloaded"))
+def test_names_with_a_slash_are_the_hubs(cache, name):
     folder = write_directory(snapshot(cache, name), TOY, TOY_VOCAB, WEIGHTS)
-    assert find_checkpoint(name).weights_path == folder / "model.safetensors"
+    found = find_checkpoint(name)
+    assert found.weights_path == folder / "model.safetensors"
+    assert found.config.hidden_act == "gelu_erf"
+
+
+@pytest.mark.parametrize(
+    ("name", "repository", "lower"),
+    [
+        ("bert-base-chinese", "google-bert/bert-base-chinese", True),
+        ("Uncased_L-2_H-128_A-2", "google/bert_uncased_L-2_H-128_A-2", True),
+        ("bert-large-cased", "google-bert/bert-large-cased", False),
+    ],
+)
+def test_a_published_name_is_its_repository_with_googles_casing_and_gelu(
+    cache, name, repository, lower
+):
+    """The Hub's files of the Chinese BERT say that case is kept."""
+    folder = write_directory(snapshot(cache, repository), TOY, TOY_VOCAB, WEIGHTS)
+    wrong = json.dumps({"do_lower_case": not lower})
+    (folder / "tokenizer_config.json").write_text(wrong)
+    found = find_checkpoint(name)
+    assert found.weights_path == folder / "model.safetensors"
+    assert (found.do_lower_case, found.casing_evidence) == (lower, f"its name is {name}")
+    assert found.config.hidden_act == "gelu_tanh"
+    assert find_checkpoint(name, hidden_act="gelu_erf").config.hidden_act == "gelu_erf"
+    assert_same(read_weights(found, pooler=True), WEIGHTS)
+
+
+def test_a_published_name_that_cannot_be_fetched_has_the_address_of_its_archive(cache):
+    with pytest.raises(
+        CheckpointError,
+        match=r"^bert-tiny: the model 'google/bert_uncased_L-2_H-128_A-2' cannot be fetched.*"
+        r"Google's archive of it is https://\S+/2020_02_20/uncased_L-2_H-128_A-2\.zip: unpack",
+    ):
+        find_checkpoint("bert-tiny")
