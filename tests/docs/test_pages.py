@@ -31,7 +31,7 @@ def read_commands(page: str) -> list[list[str]]:
     blocks = [text for name, text in BLOCK.findall(page) if name in ("", "bash")]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     commands = [line for line in lines if line.startswith("bert-features ")]
-    return [shlex.split(command.partition(" < ")[0], comments=True)[1:] for command in commands]
+    return [shlex.split(re.split(" [<>] ", each)[0], comments=True)[1:] for each in commands]
 
 
 def parse(arguments: list[str]) -> None:
