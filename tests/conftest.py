@@ -213,11 +213,11 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from bert_features.checkpoints.read import read_weights
     from bert_features.encoder import step as device_step
-    from bert_features.extraction import extractor, preparation
+    from bert_features.extraction import pipeline, preparation
     from bert_features.runtime import tensorflow as runtime
 
-    read, make_model, make_step = extractor.view_weights, device_step.DeviceStep, runtime._StepOnCpu
-    make_tokenizer, find_canaries = preparation.make_tokenizer, extractor.compute_canaries
+    read, make_model, make_step = pipeline.view_weights, device_step.DeviceStep, runtime._StepOnCpu
+    make_tokenizer, find_canaries = preparation.make_tokenizer, pipeline.compute_canaries
 
     def keep(key: Any, make: Callable[[], Any]) -> Any:
         if key not in _steps:
@@ -260,12 +260,12 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         preparation = maker.preparation
         settings = maker.config.model_dump_json(), maker.outputs, vars(preparation.prompts)
         # A test may have replaced what runs the step.
-        key = str((*settings, preparation.sides, few)), *parts, maker._step, extractor.run_step
+        key = str((*settings, preparation.sides, few)), *parts, maker._step, pipeline.run_step
         return copy.deepcopy(keep(key, lambda: find_canaries(maker, few=few)))
 
-    monkeypatch.setattr(extractor, "compute_canaries", kept_canaries)
+    monkeypatch.setattr(pipeline, "compute_canaries", kept_canaries)
     monkeypatch.setattr(preparation, "make_tokenizer", kept_tokenizer)
-    monkeypatch.setattr(extractor, "view_weights", kept_weights)
+    monkeypatch.setattr(pipeline, "view_weights", kept_weights)
     monkeypatch.setattr(device_step, "DeviceStep", kept_model)
     monkeypatch.setattr(runtime, "_StepOnCpu", kept_step)
 

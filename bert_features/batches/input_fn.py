@@ -62,12 +62,15 @@ class Chunk:
         columns of the batches where they are needed.
       units: their words and spans, by level, each if an output has them.
       separators: number of [SEP]s between the texts of a pair.
+      everyone: gives the results that the pool stands for, from those of its examples, or from None
+        if it has none: where texts that are known were left out, those of all.
     """
 
     examples: list[InputExample]
     columns: Columns
     units: dict[str, UnitTable] = field(default_factory=dict)
     separators: int = 1
+    everyone: Callable[[Any], Any] = lambda results: results
 
     @classmethod
     def join(cls, chunks: Sequence["Chunk"]) -> "Chunk":

@@ -164,7 +164,7 @@ def _extract_file(
     """Computes the features of an input, or of a share of it: one shard without a manifest."""
     checkpoint = check_run(config, [path], target)
     import_tensorflow(config.runtime, config.device, many_batches=True)
-    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.extraction.pipeline import Pipeline
     from bert_features.runtime.start import make_runtime
 
     runtime = None
@@ -176,7 +176,7 @@ def _extract_file(
     before = status_of(path)
     count = registry.count(source)
     total = None if count is None or target.shard is None else target.shard.size(count)
-    extractor = FeatureExtractor(config, runtime=runtime, checkpoint=checkpoint)
+    extractor = Pipeline(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(extractor.device)
     # Before the share is taken, so that all shares are calibrated by the same texts.
     extractor, examples = extractor.calibrated(registry.read(source))

@@ -33,7 +33,7 @@ from bert_features.readers.labels import check_labels
 from bert_features.readers.lines import InputPart, Place
 
 if TYPE_CHECKING:
-    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.extraction.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ShardWriter:
       ready: on what it computes, and which facts it would share.
     """
 
-    def __init__(self, job: ShardJob, extractor: "FeatureExtractor") -> None:
+    def __init__(self, job: ShardJob, extractor: "Pipeline") -> None:
         processor = describe_processor(extractor.devices.kind)
         self.ready = Ready(extractor.recipe, extractor.device, processor)
         self._job, self._extractor = job, extractor
@@ -65,11 +65,11 @@ class ShardWriter:
 
     @classmethod
     def load(cls, job: ShardJob, checkpoint: Checkpoint | None = None) -> Self:
-        """Loads the model, with its checkpoint if found already; errors of `FeatureExtractor`."""
+        """Loads the model, with its checkpoint if found already; errors of `Pipeline`."""
         import_tensorflow(job.config.runtime, job.config.device, many_batches=True)
-        from bert_features.extraction.extractor import FeatureExtractor
+        from bert_features.extraction.pipeline import Pipeline
 
-        extractor = FeatureExtractor(job.config, checkpoint=checkpoint)
+        extractor = Pipeline(job.config, checkpoint=checkpoint)
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
         return cls(job, extractor.sharing(job.manifest.recipe).calibrated(texts)[0])
@@ -92,7 +92,7 @@ class ShardWriter:
         it. After every step of the device `progress` is called with the totals of this shard.
 
         Raises:
-          BertFeaturesError: see `FeatureExtractor.batches`; or the input is not what it was when
+          BertFeaturesError: see `Pipeline.batches`; or the input is not what it was when
             the run began.
         """
         with self.stages.running():
@@ -129,7 +129,7 @@ class ShardWriter:
 
 
 def open_file(
-    extractor: "FeatureExtractor",
+    extractor: "Pipeline",
     path: Path | None,
     format: str,
     id_type: IdType,
@@ -156,7 +156,7 @@ def open_file(
 
 
 def compute_shard(
-    extractor: "FeatureExtractor",
+    extractor: "Pipeline",
     examples: Callable[[], Iterable[InputExample]],
     writer: FeatureWriter | StreamWriter,
     place: StorePlace | None,
@@ -169,7 +169,7 @@ def compute_shard(
 
     `place` is where the features of texts that repeat are; None for nowhere. After every step of
     the device `progress` is called with the totals so far. Raises errors of
-    `FeatureExtractor.batches`.
+    `Pipeline.batches`.
     """
     counts, crc = Counts(), 0
 

@@ -6,7 +6,7 @@ import time
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.pipeline import Pipeline
 from bert_features.readers import registry
 from bert_features.readers.contents import no_examples
 from bert_features.readers.examples import source_of_input
@@ -25,7 +25,7 @@ def measure_speed(config: ExtractConfig, input_path: Inputs) -> float:
       BertFeaturesError: says in one sentence what was wrong.
     """
     inputs = find_inputs(input_path)
-    extractor = FeatureExtractor(config)
+    extractor = Pipeline(config)
     sources = (source_of_input(extractor.config, path) for path in inputs)
     examples = itertools.chain.from_iterable(map(registry.read, sources))
     sample = list(itertools.islice(examples, _FEWEST))

@@ -249,7 +249,7 @@ def assemble(
     unknown_id: int,
     counts: Counts,
     stages: StageClock,
-) -> Iterator[tuple[Batch, FeatureBatch | None]]:
+) -> Iterator[FeatureBatch | None]:
     """Puts the rows of batches together again.
 
     Args:
@@ -261,21 +261,23 @@ def assemble(
       stages: measures what the caller's thread does.
 
     Yields:
-      Each batch; the last one of a pool with the examples of the pool in their order,
-      the others with None.
+      For each batch None; for the last one of a pool the examples of the pool in their order.
     """
     memory = Memory()
     pool: PoolResults | None = None
     for batch, values in computed:
         stages.lead("assemble")
         counts.add_batch(batch)
-        results = None
         if batch.columns:
             pool = pool or PoolResults(batch.pool, outputs, in_windows, memory)
             pool.add(batch, values)
-            if pool.complete:
-                results, pool = pool.batch(unknown_id), None
-        yield batch, results
+        if pool is None:  # of a pool whose texts are all known
+            yield batch.pool.everyone(None)
+        elif pool.complete:
+            results, pool = pool.batch(unknown_id), None
+            yield batch.pool.everyone(results)
+        else:
+            yield None
     stages.lead("assemble")
 
 

@@ -39,7 +39,7 @@ _TEXTS: tuple[tuple[str, str | None], ...] = (
 
 
 def compute_canaries(extractor: Any, *, few: bool = False) -> Canaries:
-    """The canaries of the outputs of a `FeatureExtractor`; `few` as in its `compute`."""
+    """The canaries of the outputs of a `Pipeline`; `few` as in its `compute`."""
     maker, preparation = copy.copy(extractor), copy.copy(extractor.preparation)
     if preparation.long_text.policy == "error":  # the same for texts that fit
         preparation.long_text = replace(preparation.long_text, policy="truncate")

@@ -1,58 +1,37 @@
 """FeatureExtractor: a checkpoint ready to turn texts into features, in the order of the input."""
 
 import copy
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.modules.sentence_transformers import read_dense
-from bert_features.checkpoints.read import view_weights
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import OutputSpec
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
-from bert_features.config.kinds import needs
-from bert_features.config.output_specs import as_floats, dense_modules, has_words, needs_pooler
-from bert_features.config.recipe import RECIPE, Canaries, Recipe
+from bert_features.config.kinds import KINDS
+from bert_features.config.output_specs import has_words
+from bert_features.config.poolings import LOOKUP
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError
-from bert_features.extraction import losses
-from bert_features.extraction.calibration import TakesRanges
-from bert_features.extraction.canaries import compute_canaries
-from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
+from bert_features.extraction.counts import Counts
 from bert_features.extraction.encoding import check_spans, choose_output, collect, progress_bar
-from bert_features.extraction.feature_store import FeatureStore
-from bert_features.extraction.pickled import PickledBySettings
-from bert_features.extraction.prompts import QueryPrompt
-from bert_features.extraction.recipe import make_recipe
-from bert_features.extraction.similarity import EncodesForSearch
+from bert_features.extraction.pipeline import Pipeline
+from bert_features.extraction.similarity import EncodesByPrompt, similarity_of_texts
 from bert_features.formats.records import FeatureBatch, FeatureRecord
-from bert_features.formats.small_vectors import quantize
 from bert_features.formats.sparse import to_csr
-from bert_features.machine.quiet_tensorflow import import_tensorflow
-from bert_features.monitor.interruption import heard, raise_if_interrupted
-from bert_features.monitor.stages import StageClock
+from bert_features.monitor.interruption import heard
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.labels import check_labels
 from bert_features.runtime.base import Runtime
-from bert_features.runtime.loop import prefetched, run_step
-
-# The rest imports Keras, whose backend the settings of an extractor choose.
-if TYPE_CHECKING:
-    from bert_features.batches.input_fn import Batch, Pool, TextInputFn
-
 
 # Settings without a meaning for texts in memory, which may be a table with fields.
 _FILE_SETTINGS = {"input_format", "encoding_errors", *InputFormat.model_fields} - {*FIELD_NAMES}
 _FILE_SETTINGS.remove("format")  # of the output
 
 
-class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
+class FeatureExtractor(EncodesByPrompt, Pipeline):
     """A checkpoint made ready to turn texts into features.
 
     Copies share its weights. Pickled, it is its settings, from which it is made again.
@@ -90,39 +69,7 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                 f"config is {shown(config)}; for a checkpoint call "
                 f"{type(self).__name__}.from_checkpoint({shown(config)})"
             )
-        import_tensorflow(config.runtime, config.device)
-        from bert_features.encoder.step import DeviceStep
-        from bert_features.extraction.int8 import calibration_batches
-        from bert_features.extraction.preparation import Preparation
-
-        self.preparation = Preparation(config, runtime=runtime, checkpoint=checkpoint)
-        self.config = self.preparation.config
-        self.checkpoint = self.preparation.checkpoint
-        self.outputs = self.preparation.outputs
-        self.tokenizer = self.preparation.tokenizer
-        self.devices = self.preparation.devices
-        self.precision = self.preparation.precision
-        weights = view_weights(
-            self.checkpoint, pooler=needs_pooler(self.outputs), head=needs(self.outputs, "head")
-        )
-        weights |= read_dense(self.checkpoint, dense_modules(self.outputs))
-        in_int8 = self.precision == "int8"
-        self._model = DeviceStep(
-            self.checkpoint.config,
-            weights,
-            self.preparation.device_outputs,
-            special_ids=self.tokenizer.frame.special_ids,
-            pieces=len(self.tokenizer.tokens),
-            precision=self.precision,
-            use_one_hot_embeddings=self.config.use_one_hot_embeddings,
-            fuse_qkv=self.devices.kind != "tpu",
-            packed=self.preparation.packing,
-            calibration=calibration_batches(self.preparation) if in_int8 else (),
-        )
-        self._step = self.preparation.runtime.compile(
-            self._model.step, self._model.weights, longest=self.preparation.shapes.buckets[-1]
-        )
-        self.pieces = np.array(self.tokenizer.tokens, object)
+        super().__init__(config, runtime=runtime, checkpoint=checkpoint)
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str | Path = "minilm", **settings: Any) -> Self:
@@ -148,22 +95,20 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
 
     from_pretrained = from_checkpoint  # the name in transformers
 
-    def with_outputs(self, names: Sequence[str], *, same_rows: bool = False) -> Self:
-        """An extractor of some of the outputs alone, in the order of the settings.
-
-        It shares the weights of this one, and computes no other layers.
-
-        Args:
-          names: names of outputs; a ConfigError if there is none, or no output of a name.
-          same_rows: whether the rows of texts, with their prompt, are as here; by default they are
-            as in an extractor made with these outputs.
-        """
-        other, wanted = copy.copy(self), self.preparation.with_outputs(names, same_rows=same_rows)
-        other.preparation, other.config, other.outputs = wanted, wanted.config, wanted.outputs
-        vars(other).pop("canaries", None)
-        other._model = model = self._model.computing(wanted.device_outputs)
-        other._step = wanted.runtime.compile(model.step, model.weights, shares_weights=True)
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
         return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return copy.copy(self)
+
+    def __sklearn_clone__(self) -> Self:
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        names = [output.name for output in self.outputs]
+        return _make_again, (type(self), self.config, names)
 
     def __repr__(self) -> str:
         outputs = ", ".join(output.describe() for output in self.outputs)
@@ -231,19 +176,9 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
                 f"label_field is {label_field!r}, and no output has level 'word'; leave it out"
             )
         examples = list(found)  # a wrong one is found before the rest
-        batches = self._for_labels_of(examples)._batches_in_memory(examples)
+        batches = self.with_labels_of(examples)._batches_in_memory(examples)
         records = [record for batch in batches for record in batch.records(self.outputs)]
         return self.preparation.with_offsets(records, examples)
-
-    def _for_labels_of(self, examples: Sequence[InputExample]) -> Self:
-        """A copy whose outputs of words have labels, if an example brings some."""
-        if not has_words(self.outputs) or all(example.labels is None for example in examples):
-            return self
-        for example in examples:
-            check_labels(example)
-        other = copy.copy(self)
-        other.outputs = tuple(replace(o, labelled=o.unit == "word") for o in self.outputs)
-        return other
 
     @heard()
     def encode(
@@ -333,167 +268,62 @@ class FeatureExtractor(PickledBySettings, EncodesForSearch, TakesRanges):
         threads = not (isinstance(examples, list) and self.preparation.fit_one_batch(examples))
         return self.batches(lambda: examples, progress=progress, prompt=prompt, threads=threads)
 
-    def batches(
-        self,
-        examples: Callable[[], Iterable[InputExample]],
-        *,
-        counts: Counts | None = None,
-        progress: Callable[[Counts], None] | None = None,
-        ledger: Callable[[ExampleCounts], None] | None = None,
-        prompt: str | None = None,
-        threads: bool = True,
-        warn: bool = True,
-        stages: StageClock | None = None,
-        store: FeatureStore | None = None,
-    ) -> Iterator[FeatureBatch]:
-        """Streams features in the order of the examples.
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The checkpoint's prompts by name."""
+        return self.preparation.prompts.named
+
+    def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
+        """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.
+
+        Sparse ones are a look-up where the checkpoint has weights for it, and the output no pooling
+        of its own. The arguments are as in `encode`; a `prompt` or `prompt_name` is taken instead.
+        """
+        lookup = self.of_queries(choose_output(self.outputs, output).name)
+        return super(FeatureExtractor, lookup).encode_query(texts, output, **arguments)
+
+    def of_queries(self, output: str) -> Self:
+        """The extractor for queries of an output: another where they are a look-up, else this."""
+        settings = self.checkpoint.sentence_transformers
+        names = [each.name for each in self.outputs if each.max_units]
+        if output not in names or not (settings and settings.sparse and settings.sparse.table):
+            return self
+        (sparse,) = (o for o in self.config.outputs if KINDS[o.kind].follows_checkpoint)
+        if sparse.pooling is not None:
+            return self
+        if "_lookup" not in vars(self):
+            lookup = sparse.model_copy(update={"pooling": LOOKUP})
+            config = self.config.model_copy(update={"outputs": (lookup,)})
+            runtime = self.preparation.runtime
+            self._lookup = type(self)(config, runtime=runtime, checkpoint=self.checkpoint)
+        return self._lookup
+
+    def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
+        """The similarity of each text of `a` with each of `b`; both are what `encode` gives.
 
         Args:
-          examples: gives an iterator over the examples.
-          counts: the totals so far, to which the examples are added.
-          progress: called after every step with the totals so far, which are ahead of the output.
-          ledger: called for each example, in order, with its counts.
-          prompt: a text to put before each text; None for the default, see `encode`.
-          threads: prepare and compute batches in threads. A few examples are done sooner without.
-          warn: log a warning at the end of each loss.
-          stages: measures all stages but writing.
-          store: features of texts that are known; each other text is computed once and added.
+          a: vectors, [N, D] or [D]; a sparse matrix, [N, V]; or multi-vectors of queries, `Padded`,
+            `Ragged`, or [S, D] if this makes no other output, which MaxSim compares.
+          b: the same of M texts, for multi-vectors documents; by default `a` itself.
+          function: `cosine`, or `dot` for the plain product, which sparse vectors have; by default
+            what the checkpoint records, else `cosine`.
+
+        Returns:
+          float32 [N, M]; 0 for the cosine of a zero vector, and for a text without vectors.
 
         Raises:
-          ConfigError: the outputs cannot have a prompt.
-          InputError: the examples cannot be read, or the long text policy refuses one.
+          ConfigError: the function, or the one that the checkpoint records, does not fit; the
+            vectors have other shapes, or are of two kinds or widths.
         """
-        from bert_features.extraction.assembly import regroup
-        from bert_features.extraction.reuse import Reuse
+        late = [KINDS[output.kind].search == "maxsim" for output in self.outputs]
+        return similarity_of_texts(a, b, self.checkpoint, late, function)
 
-        outputs = self.calibrated()[0].outputs
-        totals, stages = counts or Counts(), stages or StageClock()
-        input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
-        reuse = None
-        if store is not None:
-            # The texts that it computes have their prompt already.
-            compute = functools.partial(self.compute, counts=totals, prompt="", few=False)
-            reuse = Reuse(store, input_fn, as_floats(outputs), compute, totals, stages)
-        steps = self._run(input_fn, (reuse or input_fn).pools(), totals, stages, threads=threads)
 
-        def finished() -> Iterator[FeatureBatch]:
-            for batch, results in steps:
-                if reuse is not None and (results is not None or not batch.columns):
-                    results = reuse.expand(batch.pool, results)
-                if results is not None:
-                    totals.add_examples(results.counts)
-                    totals.add_clipped(results, outputs)
-                    for example in counts_by_example(results) if ledger else ():
-                        ledger(example)  # type: ignore[misc]
-                raise_if_interrupted()
-                if progress:
-                    progress(totals)
-                if results is not None:
-                    yield results
-
-        small = functools.partial(quantize, features=outputs)
-        yield from map(small, regroup(finished(), self.pieces))  # it keeps no batch
-        if warn:
-            sides = self.preparation.sides
-            length = sides.query.length if sides and isinstance(prompt, QueryPrompt) else None
-            losses.warn_without_summary(totals, self.preparation.given, self.checkpoint, length)
-
-    def features(self) -> tuple[OutputSpec, ...]:
-        """The features of each example, as an output file describes them."""
-        return self.with_ranges(self._file_ranges()).outputs
-
-    @functools.cached_property
-    def canaries(self) -> Canaries:
-        """The vectors of fixed texts by the outputs, see `Recipe`."""
-        return compute_canaries(self)
-
-    @property
-    def recipe(self) -> Recipe:
-        """How the vectors are made, see `bert_features.compare`."""
-        return make_recipe(self.preparation, self.features(), self.canaries)
-
-    def metadata(self) -> dict[str, Any]:
-        """What a features file records of how its vectors were made."""
-        return {RECIPE: self.recipe.to_json()}
-
-    @property
-    def device(self) -> str:
-        """What the features depend on beside the settings: runtime, kind of device, precision."""
-        return ", ".join((self.preparation.runtime.name, self.devices.kind, self.precision))
-
-    @property
-    def in_flight(self) -> int:
-        """Number of batches that the device computes and prepares at the same time."""
-        return self._step.in_flight
-
-    @property
-    def traces(self) -> int:
-        """Number of times the device step was traced so far."""
-        return self._step.traces
-
-    def warm_up(self) -> None:
-        """Compiles the step for each shape that `compute` may meet, by a batch of padding."""
-        params = self.preparation.batch_params(few=True)
-        for shape in self.preparation.input_fn(lambda: ()).shapes(params).declared:
-            self._step.run({name: np.zeros(shape, np.int32) for name in self._model.inputs})
-
-    def compute(
-        self,
-        examples: Sequence[InputExample],
-        counts: Counts,
-        *,
-        prompt: str | None = None,
-        few: bool = True,
-    ) -> FeatureBatch:
-        """The results of examples in memory, in their order.
-
-        Several threads may call it at the same time.
-
-        Args:
-          examples: at least one.
-          counts: to these the batches are added.
-          prompt: see `batches`.
-          few: whether all is done in the caller's thread. The last bits may differ otherwise.
-
-        Raises:
-          ConfigError: the examples cannot have the prompt.
-          InputError: the long text policy refuses an example.
-        """
-        input_fn = self.preparation.input_fn(lambda: examples, prompt=prompt)
-        # A clock of its own: a run that computes these apart measures its own stages.
-        clock, pools = StageClock(), input_fn.pools()
-        computed = self._run(input_fn, pools, counts, clock, threads=not few)
-        return FeatureBatch.join([results for _, results in computed if results is not None])
-
-    def _run(
-        self,
-        input_fn: "TextInputFn",
-        pools: "Iterator[Pool]",
-        counts: Counts,
-        stages: StageClock,
-        *,
-        threads: bool,
-    ) -> "Iterator[tuple[Batch, FeatureBatch | None]]":
-        """The batches of an input; the last one of each pool with the pool's results.
-
-        Without threads it is one of few texts.
-        """
-        from bert_features.extraction.assembly import assemble
-
-        # Two threads: one reads and tokenizes the next pool, one cuts this one into batches.
-        pools = prefetched(pools) if threads else pools
-        computed = run_step(
-            self._step,
-            input_fn.stream(self.preparation.batch_params(few=not threads), pools),
-            lambda batch: {n: batch.columns[n] for n in self._model.inputs if batch.columns},
-            stages,
-            ahead=threads,
-        )
-        return assemble(
-            computed,
-            as_floats(self.outputs),
-            in_windows=self.preparation.in_windows,
-            unknown_id=self.tokenizer.frame.unknown_id,
-            counts=counts,
-            stages=stages,
-        )
+def _make_again(
+    make: type[FeatureExtractor], config: ExtractConfig, outputs: Sequence[str]
+) -> FeatureExtractor:
+    """The extractor of these settings with these outputs."""
+    extractor = make(config)
+    if [output.name for output in extractor.outputs] == list(outputs):
+        return extractor
+    return extractor.with_outputs(outputs)

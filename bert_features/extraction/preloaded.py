@@ -16,5 +16,5 @@ for _ending in (signal.SIGTERM, signal.SIGHUP):
 claim_process()
 import_tensorflow("tensorflow", "cpu")
 
-import bert_features.extraction.extractor  # noqa: E402
+import bert_features.extraction.pipeline  # noqa: E402
 import bert_features.extraction.preparation  # noqa: E402, F401

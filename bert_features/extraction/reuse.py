@@ -10,6 +10,7 @@ can be full. What is not found then is computed there and then.
 Shape legend: `N` examples, `T` tokens and `W` words of all examples, `D` width of a feature.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,19 +147,11 @@ def key_of(example: InputExample) -> bytes:
     return hashlib.blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SievedPool(Chunk):
-    """A pool in which no text repeats; `examples` are the ones to compute."""
-
-    sieve: "_Sieve"
-
-
 class Reuse:
     """The texts of one input, computed once each.
 
     Args:
       store: what is known already.
-      input_fn: the input.
       outputs: the outputs.
       compute: computes examples apart from the input; it counts them.
       counts: the totals to add reused examples to.
@@ -168,22 +161,21 @@ class Reuse:
     def __init__(
         self,
         store: FeatureStore,
-        input_fn: TextInputFn,
         outputs: Sequence[OutputSpec],
         compute: Callable[[list[InputExample]], FeatureBatch],
         counts: Counts,
         stages: StageClock,
     ) -> None:
         self._stages = stages
-        self._store, self._input_fn, self._codec = store, input_fn, Codec(outputs)
+        self._store, self._codec = store, Codec(outputs)
         self._compute, self._counts = compute, counts
         # Texts under way, which the store will have: the tokens of each, by key.
         self._under_way: dict[bytes, int] = {}
 
-    def pools(self) -> Iterator[Pool]:
-        """The pools of the input; one whose texts are all known has no examples."""
+    def pools_of(self, input_fn: TextInputFn) -> Iterator[Pool]:
+        """The pools of an input without known texts; `everyone` of a pool puts them back."""
         sieve, computed = _Sieve(), 0
-        for _, examples in self._input_fn.read():
+        for _, examples in input_fn.read():
             texts: dict[bytes, InputExample] = {}  # not in the pool yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
@@ -195,7 +187,7 @@ class Reuse:
             sieve.known |= {key: text for key, text in texts.items() if key in known}
             new = {key: text for key, text in texts.items() if key not in known}
             if new:
-                chunk = self._input_fn.lay_out(list(new.values()), computed)
+                chunk = input_fn.lay_out(list(new.values()), computed)
                 tokens = dict(zip(new, _tokens_of_examples(chunk), strict=True))
                 sieve.tokens_by_key |= tokens
                 sieve.new += new
@@ -206,23 +198,27 @@ class Reuse:
             sieve.everyone += examples
             sieve.keys += keys
             sieve.tokens += sum(sieve.tokens_by_key[key] for key in keys)
-            if sieve.tokens >= self._input_fn.pool_tokens:
-                yield sieve.pool()
+            if sieve.tokens >= input_fn.pool_tokens:
+                yield self._pool(sieve)
                 sieve = _Sieve()
         if sieve.everyone:
-            yield sieve.pool()
+            yield self._pool(sieve)
 
     def _known(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The keys of texts that the store has or will have, with the tokens of each."""
-        # In this order: `expand` stores a text before it takes it out of those under way.
+        # In this order: `_expand` stores a text before it takes it out of those under way.
         found = {key: self._under_way.get(key) for key in keys}
         known = {key: tokens for key, tokens in found.items() if tokens is not None}
         return known | self._store.tokens([key for key in found if key not in known])
 
-    def expand(self, pool: Pool, results: FeatureBatch | None) -> FeatureBatch:
+    def _pool(self, sieve: "_Sieve") -> Pool:
+        pool = Chunk.join(sieve.chunks) if sieve.chunks else Chunk([], {})
+        sieve.chunks.clear()
+        return replace(pool, everyone=functools.partial(self._expand, sieve))
+
+    def _expand(self, sieve: "_Sieve", results: FeatureBatch | None) -> FeatureBatch:
         """The results of all examples of a pool, from the computed ones, if any."""
-        assert isinstance(pool, SievedPool)
-        sieve, parts = pool.sieve, []
+        parts = []
         if results is not None:
             parts.append(self._keep(sieve.new, results))
             if len(sieve.new) == len(sieve.everyone):
@@ -285,12 +281,6 @@ class _Sieve:
     tokens: int = 0
     tokens_by_key: dict[bytes, int] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
-
-    def pool(self) -> SievedPool:
-        """The pool."""
-        joined = Chunk.join(self.chunks) if self.chunks else Chunk([], {})
-        self.chunks.clear()
-        return SievedPool(**vars(joined), sieve=self)
 
 
 def _tokens_of_examples(chunk: Chunk) -> list[int]:

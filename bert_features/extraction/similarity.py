@@ -4,22 +4,17 @@ Dimensions: `N` and `M` vectors, `D` their width.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.config.kinds import KINDS
 from bert_features.config.other_names import hint_of
-from bert_features.config.poolings import LOOKUP
 from bert_features.config.settings import shown
 from bert_features.encoder.finishing import unit_length
 from bert_features.errors import ConfigError
-from bert_features.extraction.encoding import Padded, Ragged, choose_output
+from bert_features.extraction.encoding import Padded, Ragged
 from bert_features.formats.records import splits_of
-
-if TYPE_CHECKING:
-    from bert_features.extraction.preparation import Preparation
 
 SimilarityFunction = Literal["cosine", "dot"]
 SIMILARITY_FUNCTIONS: tuple[str, ...] = get_args(SimilarityFunction)
@@ -71,81 +66,28 @@ class EncodesByPrompt:
         return self.encode(texts, output, **arguments)
 
 
-class EncodesForSearch(EncodesByPrompt):
-    """The methods of an extractor that search texts: `encode` with prompts, and similarity."""
-
-    preparation: "Preparation"
-    checkpoint: Checkpoint
-
-    def encode_query(self, texts: Any, output: str | None = None, **arguments: Any) -> Any:
-        """The vectors of queries: `encode` with the checkpoint's prompt `query`, if it has one.
-
-        Sparse ones are a look-up where the checkpoint has weights for it, and the output no pooling
-        of its own. The arguments are as in `encode`; a `prompt` or `prompt_name` is taken instead.
-        """
-        lookup = self.of_queries(choose_output(self.preparation.outputs, output).name)
-        return super(EncodesForSearch, lookup).encode_query(texts, output, **arguments)
-
-    def of_queries(self, output: str) -> Self:
-        """The extractor for queries of an output: another where they are a look-up, else this."""
-        settings = self.checkpoint.sentence_transformers
-        names = [each.name for each in self.preparation.outputs if each.max_units]
-        if output not in names or not (settings and settings.sparse and settings.sparse.table):
-            return self
-        config = self.preparation.config
-        (sparse,) = (o for o in config.outputs if KINDS[o.kind].follows_checkpoint)
-        if sparse.pooling is not None:
-            return self
-        if (found := vars(self).get("_lookup")) is None:
-            lookup = sparse.model_copy(update={"pooling": LOOKUP})
-            given = config.model_copy(update={"outputs": (lookup,)})
-            made = type(self)(  # type: ignore[call-arg]  # the class is an extractor
-                given, runtime=self.preparation.runtime, checkpoint=self.checkpoint
-            )
-            found = vars(self)["_lookup"] = made
-        return found
-
-    @property
-    def prompts(self) -> dict[str, str]:
-        """The checkpoint's prompts by name."""
-        return self.preparation.prompts.named
-
-    def similarity(self, a: Any, b: Any = None, *, function: str | None = None) -> np.ndarray:
-        """The similarity of each text of `a` with each of `b`; both are what `encode` gives.
-
-        Args:
-          a: vectors, [N, D] or [D]; a sparse matrix, [N, V]; or multi-vectors of queries, `Padded`,
-            `Ragged`, or [S, D] if this makes no other output, which MaxSim compares.
-          b: the same of M texts, for multi-vectors documents; by default `a` itself.
-          function: `cosine`, or `dot` for the plain product, which sparse vectors have; by default
-            what the checkpoint records, else `cosine`.
-
-        Returns:
-          float32 [N, M]; 0 for the cosine of a zero vector, and for a text without vectors.
-
-        Raises:
-          ConfigError: the function, or the one that the checkpoint records, does not fit; the
-            vectors have other shapes, or are of two kinds or widths.
-        """
-        late = [KINDS[output.kind].search == "maxsim" for output in self.preparation.outputs]
-        first, second = (_of_kind(each, late) for each in (a, a if b is None else b))
-        if type(first) is not type(second):
-            names = f"{type(a).__name__} and {type(b).__name__}"
-            raise ConfigError(f"a and b are of two kinds ({names}); pass vectors of one output")
-        if isinstance(first, np.ndarray):
-            return compute_similarity(a, b, function=function or recorded_function(self.checkpoint))
-        if function not in (None, "dot"):
-            raise ConfigError(f"function is {function!r}; only single dense vectors have it")
-        _check_widths(*(getattr(each, "values", each).shape[1] for each in (first, second)))
-        if not isinstance(first, Ragged):
-            return np.asarray((first @ second.T).toarray(), np.float32)
-        settings = self.checkpoint.multi_vector
-        mean = settings is not None and settings.similarity == "meanmaxsim"
-        return _max_sim(first, second, mean=mean)
+def similarity_of_texts(
+    a: Any, b: Any, checkpoint: Checkpoint, late: Sequence[bool], function: str | None
+) -> np.ndarray:
+    """See `FeatureExtractor.similarity`; `late` says of each output if it makes multi-vectors."""
+    first, second = (_of_kind(each, late) for each in (a, a if b is None else b))
+    if type(first) is not type(second):
+        names = f"{type(a).__name__} and {type(b).__name__}"
+        raise ConfigError(f"a and b are of two kinds ({names}); pass vectors of one output")
+    if isinstance(first, np.ndarray):
+        return compute_similarity(a, b, function=function or recorded_function(checkpoint))
+    if function not in (None, "dot"):
+        raise ConfigError(f"function is {function!r}; only single dense vectors have it")
+    _check_widths(*(getattr(each, "values", each).shape[1] for each in (first, second)))
+    if not isinstance(first, Ragged):
+        return np.asarray((first @ second.T).toarray(), np.float32)
+    settings = checkpoint.multi_vector
+    mean = settings is not None and settings.similarity == "meanmaxsim"
+    return _max_sim(first, second, mean=mean)
 
 
 def compute_similarity(a: Any, b: Any = None, *, function: str = "cosine") -> np.ndarray:
-    """As `EncodesForSearch.similarity`, without a checkpoint: float32 [N, M]."""
+    """As `FeatureExtractor.similarity`, without a checkpoint: float32 [N, M]."""
     if function not in SIMILARITY_FUNCTIONS:
         raise ConfigError(f"the similarity function is {function!r}; allowed: 'cosine', 'dot'")
     first = _vectors("a", a)

@@ -87,10 +87,10 @@ class Model:
         report: Report = lambda unit, done, total: None,
     ) -> list[FeatureRecord]:
         """The features of texts, one record for each, from one pass."""
-        from bert_features.extraction.extractor import FeatureExtractor
+        from bert_features.extraction.pipeline import Pipeline
 
         config = self.settings.model_copy(update={"outputs": tuple(outputs)})
-        extractor = FeatureExtractor(config, checkpoint=self.checkpoint)
+        extractor = Pipeline(config, checkpoint=self.checkpoint)
         examples = list(examples_of_texts(texts, config.input_settings()))
         batches = extractor.batches(
             lambda: examples,

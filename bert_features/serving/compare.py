@@ -82,10 +82,10 @@ def _recipe(side: Any, other: Any) -> Recipe:
             side = ExtractConfig.of({**own, **named})
     if isinstance(side, ExtractConfig):
         import_tensorflow(side.runtime, side.device)
-        from bert_features.extraction.extractor import FeatureExtractor
+        from bert_features.extraction.pipeline import Pipeline
 
         try:
-            return FeatureExtractor(side).recipe
+            return Pipeline(side).recipe
         except CheckpointError as error:
             raise CheckpointError(
                 f"{side.checkpoint} is neither a features file or folder, nor a service, an export "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from bert_features.config.features import OutputSpec
 from bert_features.errors import BertFeaturesError
 from bert_features.extraction.counts import Counts
-from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.pipeline import Pipeline
 from bert_features.readers.input_example import InputExample
 from bert_features.serving.queue import Queue, RequestJob, Slice
 
@@ -36,7 +36,7 @@ class Engine:
 
     def __init__(
         self,
-        extractor: FeatureExtractor,
+        extractor: Pipeline,
         *,
         queue: Queue,
         noted: Callable[[Counts, float], None] = lambda counts, seconds: None,
@@ -127,7 +127,7 @@ class Engine:
             logger.error("a request failed", exc_info=error)
         slices[0].job.fail(error)
 
-    def _extractor(self, outputs: tuple[str, ...]) -> FeatureExtractor:
+    def _extractor(self, outputs: tuple[str, ...]) -> Pipeline:
         with self._making:  # once, although several lanes may ask for it
             return self._extractor_of(outputs)
 

@@ -22,7 +22,7 @@ from bert_features.config.levels import LEVELS
 from bert_features.config.output_specs import has_spans
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.extraction.canaries import compute_canaries
-from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.pipeline import Pipeline
 from bert_features.extraction.preparation import Preparation
 from bert_features.formats.records import FeatureBatch
 from bert_features.readers.examples import add_spans
@@ -96,7 +96,7 @@ class Service:
       prompts: the names of the checkpoint's prompts.
     """
 
-    def __init__(self, extractor: FeatureExtractor, settings: ServeSettings) -> None:
+    def __init__(self, extractor: Pipeline, settings: ServeSettings) -> None:
         self.extractor = extractor
         self.settings = settings
         self.model = PurePath(extractor.checkpoint.name).name or extractor.checkpoint.name
@@ -110,7 +110,7 @@ class Service:
         )
         self._preparation_of = functools.lru_cache(extractor.preparation.with_outputs)
         self._pool = ThreadPoolExecutor(2, "answers")
-        self.prompts = list(extractor.prompts)
+        self.prompts = list(extractor.preparation.prompts.named)
         self.bytes_under_way = 0
         self._next_warning = -math.inf
         extractor.canaries = compute_canaries(extractor, few=True)

@@ -45,11 +45,11 @@ def load_app(config: ExtractConfig, settings: ServeSettings) -> "Guard":
     logging.getLogger("bert_features").setLevel(logging.WARNING)
     logger.setLevel(logging.INFO)
     import_tensorflow(config.runtime, config.device, many_batches=cores() <= _FEW_CORES)
-    from bert_features.extraction.extractor import FeatureExtractor
+    from bert_features.extraction.pipeline import Pipeline
     from bert_features.serving.app import make_app
     from bert_features.serving.service import Service
 
-    return make_app(Service(FeatureExtractor(config), settings))
+    return make_app(Service(Pipeline(config), settings))
 
 
 def stop_if_dead(app: "Guard") -> None:

@@ -16,7 +16,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.corpus import processes, ray_actors, run, worker
 from bert_features.corpus.shards import ShardWriter
 from bert_features.errors import ConfigError
-from bert_features.extraction.calibration import TakesRanges
+from bert_features.extraction.pipeline import Pipeline
 from bert_features.extraction.recipe import plan_recipe
 from bert_features.formats.records import Feature, FeatureBatch
 
@@ -24,10 +24,11 @@ LENGTH = Feature("length", (-1,), "none", 1, "float32", "sequence", "mean")
 STEP_SECONDS = 0.004
 
 
-class QuickExtractor(TakesRanges):
-    """Stands for a `FeatureExtractor`; the feature of a text is its length."""
+class QuickPipeline(Pipeline):
+    """Stands for a `Pipeline`; the feature of a text is its length."""
 
     device = "none, cpu, float32"
+    recipe = None  # of each, no property
     devices = SimpleNamespace(kind="cpu")
     outputs = (LENGTH,)
     preparation = None  # only `dedupe` needs it
@@ -63,7 +64,7 @@ class QuickExtractor(TakesRanges):
 class QuickWriter(ShardWriter):
     @classmethod
     def load(cls, job, checkpoint=None):
-        return cls(job, QuickExtractor(job.config, job.manifest.folder))
+        return cls(job, QuickPipeline(job.config, job.manifest.folder))
 
 
 class QuickActor(ray_actors.ShardActor):

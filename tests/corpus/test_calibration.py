@@ -17,8 +17,10 @@ from bert_features.corpus.job import repair
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction import extractor as extractors
-from bert_features.extraction.calibration import TakesRanges
+from bert_features.extraction import calibration
+from bert_features.extraction.calibration import calibrate, ranges_of_files, with_ranges
+from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.pipeline import Pipeline
 from bert_features.extraction.recipe import make_recipe
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
@@ -140,24 +142,20 @@ def test_a_calibration_that_was_made_in_another_way(
 
 
 def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
-    extractor = TakesRanges()
-    extractor.outputs = config(INT8).plan_outputs(TOY)
+    outputs = config(INT8).plan_outputs(TOY)
     with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
-        extractor.with_ranges({"int8": [[0.0] * 7, [1.0] * 7]})
+        with_ranges(outputs, {"int8": [[0.0] * 7, [1.0] * 7]})
 
 
 def kept_extractor(settings):
     """The extractor of the runs with these settings."""
-    return extractors.FeatureExtractor(settings, checkpoint=find_checkpoint(settings.checkpoint))
+    return FeatureExtractor(settings, checkpoint=find_checkpoint(settings.checkpoint))
 
 
 def ranges_of(config, path):
     """The ranges that an output takes from a file, without a model."""
-    extractor = TakesRanges()
-    extractor.outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
-    extractor.preparation = SimpleNamespace(checkpoint=None)
-    (output,) = extractor.calibrated()[0].outputs
-    return output.ranges
+    outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
+    return ranges_of_files(outputs, SimpleNamespace(checkpoint=None))["int8"]
 
 
 @pytest.mark.parametrize("format", ["npz", "parquet"])
@@ -206,15 +204,12 @@ def test_first_texts_that_are_alike_are_a_warning(config, caplog, alike, calibra
     first = np.repeat(RNG.normal(size=(1, 8)), alike, axis=0)
     first *= 1 + RNG.normal(size=first.shape) * 1e-6  # rounding of another batch
     found = np.concatenate([first, RNG.normal(size=(20, 8))][: 2 - (calibration == 1000)])
-    extractor = TakesRanges()
-    extractor.outputs = config(INT8 | {"calibration": calibration}).plan_outputs(TOY)
+    outputs = config(INT8 | {"calibration": calibration}).plan_outputs(TOY)
 
-    def batches(examples, *, warn):
-        count = len(examples())
-        yield FeatureBatch(np.arange(count), {"int8": found[:count].astype(np.float32)})
+    def compute(head):
+        yield FeatureBatch(np.arange(len(head)), {"int8": found[: len(head)].astype(np.float32)})
 
-    extractor.batches = batches
-    _, examples = extractor.calibrated(iter(range(len(found))))
+    _, examples = calibrate(outputs, iter(range(len(found))), compute)
     assert list(examples) == list(range(len(found)))
     cure = "set calibration to more texts, or to a features file"
     assert caplog.text.count(cure) == bool(warns)
@@ -248,7 +243,7 @@ def test_a_run_that_is_resumed_keeps_its_ranges(config, texts, tmp_path, monkeyp
         extract(config(*ALL), texts, f"{tmp_path}/out/", progress=stop_after(13))
     assert len(shards_of(tmp_path / "out")) == 2
     # It takes no texts again.
-    monkeypatch.setattr(TakesRanges, "_ranges_of_texts", None)
+    monkeypatch.setattr(calibration, "_ranges_of_texts", None)
     extract(config(*ALL), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
     Manifest.read(tmp_path / "out").path(2).unlink()
@@ -273,7 +268,7 @@ def test_a_manifest_with_other_ranges_than_its_shards_is_refused(config, texts, 
     extract(config(*ALL), texts, f"{out}/")
 
 
-def with_ranges(recipe, ranges):
+def other_ranges(recipe, ranges):
     """A recipe whose int8 outputs have other ranges, or none."""
     changed = copy.deepcopy(recipe)
     for output in changed.outputs.values():
@@ -287,12 +282,12 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
     extract(config(*ALL), texts, f"{tmp_path}/out/")
     before = shards_of(tmp_path / "out")
     manifest = Manifest.read(tmp_path / "out")
-    fresh = dataclasses.replace(manifest, recipe=with_ranges(manifest.recipe, None))
+    fresh = dataclasses.replace(manifest, recipe=other_ranges(manifest.recipe, None))
     job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
     assert writer.ready.recipe.outputs == manifest.recipe.outputs
     assert writer.ready.recipe.to_json()["canaries"] == manifest.recipe.to_json()["canaries"]
-    other = with_ranges(manifest.recipe, [[-4.0] * 8, [4.0] * 8])
+    other = other_ranges(manifest.recipe, [[-4.0] * 8, [4.0] * 8])
     write_shard(writer, 0, other, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
     assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
@@ -301,13 +296,13 @@ def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
 
 
 def test_the_stages_of_a_run_do_not_count_its_calibration(config, texts, tmp_path, monkeypatch):
-    calibrated = TakesRanges.calibrated
+    calibrated = Pipeline.calibrated
 
     def slow(self, examples=None):
         time.sleep(0.5 if examples else 0)
         return calibrated(self, examples)
 
-    monkeypatch.setattr(TakesRanges, "calibrated", slow)
+    monkeypatch.setattr(Pipeline, "calibrated", slow)
     started = time.monotonic()
     summary = extract(config(*ALL), texts, tmp_path / "out.npz")
     assert summary.stages.elapsed <= time.monotonic() - started - 0.5

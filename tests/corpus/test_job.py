@@ -14,7 +14,7 @@ from bert_features.checkpoints.convert import convert
 from bert_features.corpus import run, shards
 from bert_features.corpus.job import repair
 from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
-from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.pipeline import Pipeline
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
@@ -51,13 +51,13 @@ def test_the_shards_hold_what_one_file_holds(config, texts, tmp_path, format):
 @pytest.mark.parametrize(("output", "files"), [("out.npz", 1), ("out/", 4)])
 def test_the_canaries_are_time_of_the_device(config, texts, tmp_path, monkeypatch, output, files):
     """They are the first to be computed, before a file is opened."""
-    pass_time, metadata = stop_clock(monkeypatch, stages), FeatureExtractor.metadata
+    pass_time, metadata = stop_clock(monkeypatch, stages), Pipeline.metadata
 
     def slow(extractor):
         pass_time(7)
         return metadata(extractor)
 
-    monkeypatch.setattr(FeatureExtractor, "metadata", slow)
+    monkeypatch.setattr(Pipeline, "metadata", slow)
     summary = extract(config(), texts, f"{tmp_path}/{output}")
     assert summary.stages.waited["device"] == summary.stages.elapsed == 7 * files
 

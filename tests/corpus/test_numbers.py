@@ -12,7 +12,7 @@ from bert_features.corpus.resuming import with_new_numbers
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction import extractor as extractors
+from bert_features.extraction import pipeline
 from bert_features.formats.canaries import compare_recipes
 from bert_features.formats.manifest import MANIFEST, Manifest
 from tests.corpus.runs import extract_until, shards_of
@@ -27,13 +27,13 @@ REFUSED = (
 @pytest.fixture
 def wrong_sums(monkeypatch):
     """From when it is called on each result of the device is too small by the factor of a fault."""
-    run_step = extractors.run_step
+    run_step = pipeline.run_step
 
     def wrong(*arguments, **options):
         for item, outputs in run_step(*arguments, **options):
             yield item, {name: values * np.float32(FAULT) for name, values in outputs.items()}
 
-    return lambda: monkeypatch.setattr(extractors, "run_step", wrong)
+    return lambda: monkeypatch.setattr(pipeline, "run_step", wrong)
 
 
 def change_recipe(folder, **facts):

@@ -21,12 +21,12 @@ def computed(monkeypatch):
     """The number of examples of each call of `compute`."""
     numbers = []
 
-    class Extractor(speed.FeatureExtractor):
+    class Extractor(speed.Pipeline):
         def compute(self, examples, counts, **options):
             numbers.append(len(examples))
             return super().compute(examples, counts, **options)
 
-    monkeypatch.setattr(speed, "FeatureExtractor", Extractor)
+    monkeypatch.setattr(speed, "Pipeline", Extractor)
     return numbers
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
-from bert_features.extraction.calibration import TakesRanges, find_in_files
+from bert_features.extraction.calibration import calibrate, ranges_of_files
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.formats.feature_files import write
 from tests.toy import TOY
@@ -41,22 +41,22 @@ def test_only_varied_vectors_of_the_same_shape_calibrate(tmp_path, features, col
     outputs = ExtractConfig.of(settings).plan_outputs(TOY)
     preparation = SimpleNamespace(checkpoint=None)
     if fits:
-        least, largest = find_in_files(outputs, preparation)["int8"]
+        least, largest = ranges_of_files(outputs, preparation)["int8"]
         np.testing.assert_array_equal([least, largest], [VARIED.min(axis=0), VARIED.max(axis=0)])
     else:
         with pytest.raises(ConfigError, match="no vectors that differ and are like int8"):
-            find_in_files(outputs, preparation)
+            ranges_of_files(outputs, preparation)
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"calibration": 7}, 7)])
 def test_int8_takes_its_ranges_from_the_first_1000_texts_or_as_many_as_set(given, expected):
-    extractor = TakesRanges()
     settings = {"checkpoint": "absent", "outputs": [INT8 | given]}
-    extractor.outputs = ExtractConfig.of(settings).plan_outputs(TOY)
-    extractor.batches = lambda examples, warn: iter(
-        [FeatureBatch(np.arange(len(examples())), {"int8": np.tile(VARIED, (400, 1))})]
-    )
+    outputs = ExtractConfig.of(settings).plan_outputs(TOY)
     left = iter(range(1100))
-    _, texts = extractor.calibrated(left)
+    _, texts = calibrate(
+        outputs,
+        left,
+        lambda head: [FeatureBatch(np.arange(len(head)), {"int8": np.tile(VARIED, (400, 1))})],
+    )
     assert next(left) == expected  # the texts before it were taken
     assert [*texts][: expected + 1] == [*range(expected), expected + 1]

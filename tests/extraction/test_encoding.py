@@ -256,12 +256,12 @@ def test_the_settings_of_an_extractor_choose_the_backend_of_keras():
     program = """
 import sys
 from bert_features import FeatureExtractor
-from bert_features.extraction import extractor
+from bert_features.extraction import pipeline
 
 def chosen(runtime, device):
     sys.exit(f"{runtime}, {device}, {sorted({'keras', 'tensorflow'} & sys.modules.keys())}")
 
-extractor.import_tensorflow = chosen
+pipeline.import_tensorflow = chosen
 FeatureExtractor.from_checkpoint(runtime="jax", device="cpu")
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -330,9 +330,9 @@ def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatc
     sizes = []
 
     class Watched(reuse.Reuse):
-        def expand(self, window, results):
-            sizes.append((len(self._under_way), len(window.sieve.everyone)))
-            return super().expand(window, results)
+        def _expand(self, sieve, results):
+            sizes.append((len(self._under_way), len(sieve.everyone)))
+            return super()._expand(sieve, results)
 
     monkeypatch.setattr(reuse, "Reuse", Watched)
     source = tmp_path / "distinct.txt"

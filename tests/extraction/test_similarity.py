@@ -8,7 +8,8 @@ from scipy.sparse import csr_matrix
 
 from bert_features.errors import ConfigError
 from bert_features.extraction.encoding import Padded, Ragged
-from bert_features.extraction.similarity import EncodesForSearch, compute_similarity
+from bert_features.extraction.extractor import FeatureExtractor
+from bert_features.extraction.similarity import compute_similarity
 from tests.reference.late_interaction import max_sim
 
 A = [[3.0, 4.0], [0.0, 0.0]]
@@ -51,9 +52,8 @@ def test_what_is_refused(arguments, message):
 
 def extractor_of(*kinds, function=None):
     """What `similarity` needs of an extractor with outputs of these kinds."""
-    made = EncodesForSearch()
-    outputs = [SimpleNamespace(kind=kind) for kind in kinds]
-    made.preparation = SimpleNamespace(outputs=outputs)
+    made = object.__new__(FeatureExtractor)
+    made.outputs = [SimpleNamespace(kind=kind) for kind in kinds]
     late = SimpleNamespace(similarity=function)
     made.checkpoint = SimpleNamespace(sentence_transformers=None, multi_vector=late)
     return made

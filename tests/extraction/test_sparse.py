@@ -169,7 +169,7 @@ def test_files_searches_the_cache_and_answers(tmp_path, monkeypatch):
     wanted = VECTORS["inference_free"][[0, 2, 3, 4, 5, 0]]
     extractor = FeatureExtractor(config)
     make_extractor = lambda *_, **__: extractor  # noqa: E731 - traced once for all formats
-    monkeypatch.setattr("bert_features.extraction.extractor.FeatureExtractor", make_extractor)
+    monkeypatch.setattr("bert_features.extraction.pipeline.Pipeline", make_extractor)
     for suffix in dict.fromkeys(SUFFIXES):
         extract(config, source, tmp_path / f"out{suffix}")
         with read_features(tmp_path / f"out{suffix}") as file:
