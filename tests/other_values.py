@@ -37,7 +37,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "runtime": {"runtime": "jax"},
     "precision": {"precision": "bfloat16"},
     "attention": {"attention": "xla"},
-    "use_one_hot_embeddings": {"use_one_hot_embeddings": True},
     "format": {"format": "npz"},
     "input_format": {"input_format": "jsonl"},
     "id_field": {"id_field": "x"},

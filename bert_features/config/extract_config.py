@@ -187,9 +187,6 @@ class ExtractConfig(Settings):
         "for long rows; auto is xla, but on a GPU cuDNN's kernel for long rows in bfloat16.",
         DEVICES,
     )
-    use_one_hot_embeddings: bool = setting(
-        False, "Look up words by a matrix product instead of a gather.", DEVICES
-    )
     format: FileFormat | None = setting(
         None, "Format of the output file. Default: the suffix decides.", FILES
     )

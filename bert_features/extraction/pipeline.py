@@ -100,7 +100,6 @@ class Pipeline:
             special_ids=self.tokenizer.frame.special_ids,
             pieces=len(self.tokenizer.tokens),
             precision=self.precision,
-            use_one_hot_embeddings=self.config.use_one_hot_embeddings,
             fuse_qkv=self.devices.kind != "tpu",
             packed=self.preparation.packing,
             calibration=calibration_batches(self.preparation) if in_int8 else (),

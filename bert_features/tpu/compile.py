@@ -318,7 +318,6 @@ def _shapes_only(job: ChipJob) -> "DeviceStep":
             job.outputs,
             special_ids=(101, 102),  # which ids these are does not change the program
             precision=job.precision,
-            use_one_hot_embeddings=job.use_one_hot_embeddings,
             fuse_qkv=False,
             packed=job.packed,
         )

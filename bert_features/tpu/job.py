@@ -26,7 +26,6 @@ class ChipJob:
     Attributes:
       name: name of the architecture, for reports.
       batch_shapes: the shapes of batches, whose rows all chips share.
-      use_one_hot_embeddings: look words up by a matrix product instead of a gather.
     """
 
     topology: Topology
@@ -35,7 +34,6 @@ class ChipJob:
     outputs: tuple[OutputSpec, ...]
     precision: "FloatPrecision"
     batch_shapes: "BatchShapes"
-    use_one_hot_embeddings: bool = False
     attention: Attention = "auto"
 
     @property
@@ -91,7 +89,6 @@ def plan_job(
         outputs=outputs_on_device(outputs, in_windows=settings.long_text == "window"),
         precision="float32" if settings.precision == "float32" else "bfloat16",
         batch_shapes=_batch_shapes(settings, length, where, rows, most),
-        use_one_hot_embeddings=settings.use_one_hot_embeddings,
         attention=settings.attention,
     )
 

@@ -57,7 +57,7 @@ def test_groups_decide_what_a_reader_expects():
     }
 
 
-@pytest.mark.parametrize("name", ["use_one_hot_embeddings", "attention", "uniform_batches"])
+@pytest.mark.parametrize("name", ["attention", "uniform_batches"])
 def test_what_decides_digits_by_its_value_has_another_cache(name):
     before, after = recipe_of({}), recipe_of(OTHERS[name])
     assert before.digest() != after.digest()
@@ -91,7 +91,7 @@ def test_the_key_of_a_cache_changes_only_with_what_decides_something():
     assert replace(plain, versions={"numpy": "2.1"}).digest() != plain.digest()
 
 
-FROZEN = "d892d7b98b68f5cbc81c17c4223f2e87c67eb41d31749397f88ced9a86eff971"
+FROZEN = "c721aaa16cccf31310cf0786cb7c1337cfd8697cd1507b40f9c5ace5da82770d"
 
 
 @pytest.mark.parametrize(
