@@ -35,15 +35,20 @@ from bert_features.readers.examples import read_examples
 from bert_features.serving.compare import compare
 from tests.cli.command_line import run as run_command
 from tests.formats.feature_files import write
+from tests.readers.inputs import json_lines, with_ids, write_parquet
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 MESSAGES = Path(__file__).parent / "data" / "messages.txt"
+QUICK = ("# Settings of a run", "# Input files", "# Features files", "# The service")
 
 
 def read(content, name="in.txt", encoding_errors="strict", **settings):
-    """Reads a file of this content."""
-    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    """Reads a file of this content; a dict has the columns of a Parquet file."""
+    if isinstance(content, dict):
+        write_parquet(Path(), content, name)
+    else:
+        Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
     settings = InputFormat(**settings)
     return list(read_examples(name, settings, encoding_errors=encoding_errors))
 
@@ -126,34 +131,47 @@ NAMES = {
     },
     **{each.__name__: each for each in (resolve_buckets, find_checkpoint, read, plan, write_to)},
     "np": np,
+    "json_lines": json_lines,
+    "with_ids": with_ids,
 }
 
 
-def render(text, folder):
-    """The page with the message of each `>>>` line below it."""
+def sections():
+    """Heading -> its lines, in the order of the page."""
+    heading, *parts = re.split(r"^(?=# )", MESSAGES.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert not heading
+    return {part.splitlines()[0]: part.rstrip() for part in parts}
+
+
+def render(section, folder):
+    """A section with the message of each `>>>` line below it."""
     names = {**NAMES, "of": Extractors().of}
-    page = []
-    for line in text.splitlines():
-        if line.startswith(("#", ">>> ")) or not line:
-            page.append(line)
+    lines = []
+    for line in section.splitlines():
+        if line.startswith(("#", ">>> ")):
+            lines.append(line)
         if line.startswith(">>> "):
             try:
                 said = f"NOT REFUSED: {eval(line[4:], names)!r}"
             except (BertFeaturesError, CommandError) as error:
                 said = f"{type(error).__name__}: {error}"
-            page += re.sub(rf"{re.escape(str(folder))}/?", "/WORK/", said).splitlines()
-    return "\n".join(page) + "\n"
+            lines += re.sub(rf"{re.escape(str(folder))}/?", "/WORK/", said).splitlines()
+    return "\n".join(lines)
 
 
-@pytest.mark.slow
-def test_the_words_of_messages(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "heading",
+    [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in sections()],
+)
+def test_the_words_of_messages(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     prepare()
-    recorded = MESSAGES.read_text(encoding="utf-8")
-    now = render(recorded, tmp_path)
+    page = sections()
+    now = render(page[heading], tmp_path)
     assert "NOT REFUSED" not in now
     if "UPDATE_MESSAGES" in os.environ:
-        MESSAGES.write_text(now, encoding="utf-8")
-    elif now != recorded:
-        lines = difflib.unified_diff(recorded.splitlines(), now.splitlines(), n=1, lineterm="")
+        page[heading] = now
+        MESSAGES.write_text("\n\n".join(page.values()) + "\n", encoding="utf-8")
+    elif now != page[heading]:
+        lines = difflib.unified_diff(page[heading].splitlines(), now.splitlines(), n=1, lineterm="")
         pytest.fail("\n".join(lines))

@@ -148,19 +148,6 @@ def test_packing_is_refused_where_rows_must_have_lengths_of_their_own(other):
     assert ExtractConfig.of({"packing": False, **other}).packing is False
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dedupe": True, "uniform_batches": False}, "dedupe needs uniform_batches; leave"),
-        ({"cache": "known", "dedupe": False}, "cache needs dedupe; leave dedupe out"),
-        ({"cache_gb": 1.5}, "cache_gb is a limit for cache; pass cache too"),
-    ],
-)
-def test_settings_of_texts_that_repeat_fit_together(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        ExtractConfig.of(settings)
-
-
 # A value of each setting of an output that is not its default, with what it cannot be without.
 _OTHER_VALUES = {
     "layers": {"layers": (0,)},

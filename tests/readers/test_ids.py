@@ -19,33 +19,6 @@ def test_ids_are_kept(tmp_path, unique_ids):
     assert [e.unique_id for e in read(path)] == unique_ids
 
 
-@pytest.mark.parametrize(
-    ("unique_ids", "message"),
-    [
-        ([1, "1"], "line 2: the id is '1', of type str, but the id of line 1 is 1, of type int"),
-        (["a", 1], "line 2: the id is 1, of type int, but the id of line 1 is 'a', of type str"),
-        ([1.0], r"line 1: the id is 1\.0; allowed: a string, or an integer of 64 bits"),
-        ([True], "line 1: the id is True; allowed"),
-        ([1, True], "line 2: the id is True; allowed"),
-        ([None], "line 1: the id is None; allowed"),
-        ([1, None], "line 2: the id is None; allowed"),
-        ([[1]], r"line 1: the id is \[1\]; allowed"),
-        ([1, 2**63], "line 2: the id is 9223372036854775808; allowed"),
-        ([2**63], "line 1: the id is 9223372036854775808; allowed"),
-        ([""], "line 1: the id is empty"),
-        (
-            [1, 2, 1],
-            "line 3: the id 1 is also the id of line 1; .* another id_field, or an empty",
-        ),
-        (["a", "a"], "line 2: the id 'a' is also the id of line 1"),
-    ],
-)
-def test_ids_that_are_refused(tmp_path, unique_ids, message):
-    path = write(tmp_path, "in.jsonl", with_ids(*unique_ids))
-    with pytest.raises(InputError, match=r"in\.jsonl, " + message):
-        read(path)
-
-
 def test_all_or_no_lines_have_ids(tmp_path):
     plain, named = {"text": "t"}, {"id": 1, "text": "t"}
     with pytest.raises(InputError, match="line 2: has an id, but the rows before it have none"):

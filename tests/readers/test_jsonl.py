@@ -61,55 +61,7 @@ def test_json_without_examples(tmp_path, content):
     assert read(write(tmp_path, "in.json", content)) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{\n"text": "a"}', "line 1: not JSON: .*; expected an array of objects, or one object on"),
-        ('[{"text": "a"}]\n[]', "line 1: something follows the array"),
-        ('[{"text": "a"},\n', "line 1: not JSON: Expecting value"),
-        ('[\n{"text": "a"},\n{"text": "b"', "line 3: not JSON: Expecting ',' delimiter"),
-        ('[\n{"text": "a"},\n{"text": "b\n"},\n{"text": "c"}]', "line 3: not JSON: Invalid con"),
-        ('["a"]', "line 1: not a JSON object: 'a'"),
-        ('[{"text": "a"},\n\n{"x": 1}]', "line 3: no field 'text'"),
-        ('[{"text": "a"},\n{' + '"x": 1,\n' * 40, "line 2: the object is longer than 99 bytes"),
-        ('[{"text": "a"},\n{"text": "\\ud800"}]', r"line 2: an escape \\ud800 … \\udfff without"),
-        ('{"text": {"0": "a"}}', "line 1: 'text' is {'0': 'a'}; expected a string"),
-    ],
-)
-def test_json_that_is_refused(tmp_path, content, message):
-    with pytest.raises(InputError, match=rf"in\.json, {message}"):
-        read(write(tmp_path, "in.json", content), max_line_bytes=99)
-
-
 _TOKENS_WANTED = "expected a list of strings"
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{'a': 1}", "not JSON: Expecting property name .*; expected one object on each line"),
-        ('{"text": "a"} {"text": "b"}', "not JSON: Extra data"),
-        ('{"text": "a"', "not JSON"),
-        ("[" * 100_000, "the JSON is nested too deeply"),
-        ('{"text": ' + "1" * 5000 + "}", "the JSON holds an integer with too many"),
-        ('["a"]', r"not a JSON object: \['a'\]"),
-        ("null", "not a JSON object: None"),
-        ('{"text": 1}', "'text' is 1; expected a string"),
-        ('{"text": null}', "'text' is None; expected a string"),
-        ('{"text": "a", "text_b": 1}', "'text_b' is 1; expected a string"),
-        ('{"tokens": "a b"}', f"'tokens' is 'a b'; {_TOKENS_WANTED}"),
-        ('{"tokens": ["a", 1]}', rf"'tokens' is \['a', 1\]; {_TOKENS_WANTED}"),
-        ('{"tokens": ["a"], "tokens_b": {}}', f"'tokens_b' is {{}}; {_TOKENS_WANTED}"),
-        ('{"body": "a"}', "no field 'text' and no field 'tokens'; the fields are body; set text_f"),
-        ("{}", "no field 'text' and no field 'tokens'; there are no fields"),
-        (r'{"text": "\ud83d"}', r"an escape \\ud800 … \\udfff without its other half"),
-        (r'{"id": "\uDE00", "text": "a"}', r"an escape \\ud800 … \\udfff without its other half"),
-    ],
-)
-def test_wrong_json_lines(tmp_path, line, message):
-    path = write(tmp_path, "in.jsonl", f'{{"text": "fine"}}\n\n{line}\n')
-    with pytest.raises(InputError, match=rf"in\.jsonl, line 3: {message}"):
-        read(path)
 
 
 def test_json_fields_that_are_named_must_be_there(tmp_path):

@@ -46,28 +46,6 @@ def test_parquet_rows_keep_their_order_over_batches_and_row_groups(tmp_path):
     assert read(path) == [InputExample(i, text) for i, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"body": ["a"]}, ": no column 'text' and no column 'tokens'; the columns are body"),
-        ({"text": [1]}, ": the column 'text' is of type int64; allowed: string"),
-        ({"text": [b"a"]}, ": the column 'text' is of type binary; allowed: string"),
-        ({"tokens": ["a b"]}, ": the column 'tokens' is of type string; allowed: a list of strin"),
-        ({"tokens": [[1]]}, ": the column 'tokens' is of type list<.*int64>; allowed: a list of"),
-        ({"id": [1.0], "text": ["a"]}, ": the column 'id' is of type double; allowed: string, or"),
-        ({"id": [True], "text": ["a"]}, ": the column 'id' is of type bool; allowed: string, or"),
-        ({"text": ["a", None]}, ", row 2: 'text' is null"),
-        ({"tokens": [["a"], ["b", None]]}, ", row 2: 'tokens' has a word that is null"),
-        ({"tokens": [["a"]], "tokens_b": [[None, "x"]]}, ", row 1: 'tokens_b' has a word that is"),
-        ({"tokens": [["a"], None]}, ", row 2: 'tokens' is null"),
-    ],
-)
-def test_wrong_parquet(tmp_path, columns, message):
-    path = write_parquet(tmp_path, columns)
-    with pytest.raises(InputError, match=r"in\.parquet" + message):
-        read(path)
-
-
 def test_damaged_parquet(tmp_path):
     path = write_parquet(tmp_path, {"text": [f"{i}" * 50 for i in range(1000)]})
     whole = path.read_bytes()

@@ -46,30 +46,6 @@ def test_fields_of_every_format(tmp_path):
     assert [e.spans for e in examples_of_texts(TEXTS, spans=SPANS)] == READ
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ([[0, 5]], r"s\[0\] is \[0, 5\], outside of its text: its text has 4 characters"),
-        ([[0, 1], [2, 1]], r"s\[1\] is \[2, 1\], outside"),
-        ([[-1, 1]], "outside of its text"),
-        ([[0, 1, "", 1]], "outside of its text: there is no second text"),
-        ([[0, 1, "", 2]], "with type_id 0 or 1"),
-        ([[0, 1.5]], r"expected \[begin, end\], \[begin, end, label\],"),
-        ([[0, True]], "expected"),
-        ([[0]], "expected"),
-        ([{"begin": 0, "stop": 1}], "expected"),
-        ([{"begin": 0}], "expected"),
-        ("0-1", "'s' is '0-1'; expected a list of spans"),
-        ({"begin": 0, "end": 1}, "expected a list of spans"),
-    ],
-)
-def test_a_wrong_span_is_refused_by_line(tmp_path, value, message):
-    lines = [{"text": "abcd", "s": []}, {"text": "abcd", "s": value}]
-    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
-    with pytest.raises(InputError, match=rf"a\.jsonl, line 2: .*{message}"):
-        list(read_examples(path, InputFormat(span_field="s")))
-
-
 def test_a_wrong_span_elsewhere(tmp_path):
     table = pa.table({"text": ["a", "b"], "s": [[[0, 1]], [[0, 2]]]})
     with pytest.raises(InputError, match=r"row 1 \(counted from 0\): s\[0\] is \[0, 2\], outside"):
@@ -109,24 +85,6 @@ def test_tags(tmp_path, tags, spans):
     lines = "".join(f"{word} x {tag}\n" for word, tag in zip(words, tags.split(), strict=True))
     path = write(tmp_path / "a.conll", f"{lines}\nno x O\n")
     assert [e.spans for e in read_examples(path, InputFormat(span_field="3"))] == [found, ()]
-
-
-@pytest.mark.parametrize(
-    ("field", "content", "message"),
-    [
-        ("2", "a O\n\nb X-Y\n", "line 3: the tag is 'X-Y'; allowed: B-LABEL, I-LABEL and O"),
-        ("3", "a O\n", "line 1: there are 2 columns, but the tags are in column 3; set span_field"),
-        (
-            "upos",
-            "a O\n",
-            "span_field is 'upos'; allowed: the number of a column, from 1, or one of form",
-        ),
-    ],
-)
-def test_wrong_tags(tmp_path, field, content, message):
-    path = write(tmp_path / "a.conll", content)
-    with pytest.raises(InputError, match=message):
-        list(read_examples(path, InputFormat(span_field=field)))
 
 
 class Splitter:

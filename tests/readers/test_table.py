@@ -52,20 +52,6 @@ def test_a_tsv_whose_fields_are_quoted_is_refused_with_the_cure(tmp_path, conten
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "hint"),
-    [
-        ("in.tsv", "id,text\n1,a\n", "looks like csv: if it is, pass input_format='csv'"),
-        ("in.csv", "1,a film\n", "must name the columns: if it does not, pass the number of one, "),
-        ("in.csv", "1;a film\n", "must name the columns: .* from 1, as in text_field='2'"),
-        ("in.tsv", "1\ta film\n", "must name the columns: .* from 1, as in text_field='2'"),
-    ],
-)
-def test_the_cause_of_a_wrong_header_is_named(tmp_path, name, content, hint):
-    with pytest.raises(InputError, match=rf"no column 'text' .*; the first line {hint}"):
-        read(write(tmp_path, name, content))
-
-
-@pytest.mark.parametrize(
     ("content", "settings"),
     [
         ("id;text\r\nx;a, b\r\n", {}),
@@ -95,25 +81,6 @@ def test_delimiters_and_fields_by_number(tmp_path, content, settings):
     assert read(write(tmp_path, "in.csv", content), **settings) == [InputExample("x", "a, b")]
 
 
-@pytest.mark.parametrize(
-    ("content", "settings", "message"),
-    [
-        ("a, b; c\n", {"text_field": "2"}, "may be separated by ',' or ';'; pass delimiter with"),
-        ("Nr;Satz\n1;a\n", {"text_field": "Nr;Satz"}, "may be separated by ',' or ';'; pass deli"),
-        ("x;a\n", {"text_field": "3"}, "no column '3'; the columns are 1, 2"),
-        ("x;a\n", {"text_field": "0"}, "no column '0'; the columns are 1, 2"),
-        ("x,a\n", {"text_field": "2", "id_field": "id"}, "no column 'id'; the columns are 1, 2"),
-        ("sep=;\nid;text\n1;a;b\n", {}, "line 3: the row has 3 fields, the header 2"),
-        ("Nr;Satz\n1;a\n", {}, "no column 'text' .* the columns are Nr, Satz; set text_field"),
-    ],
-)
-def test_delimiters_that_are_in_doubt_and_numbers_of_no_column(
-    tmp_path, content, settings, message
-):
-    with pytest.raises(InputError, match=message):
-        read(write(tmp_path, "in.csv", content), **settings)
-
-
 def test_a_tsv_without_a_header(tmp_path, caplog):
     caplog.set_level("INFO", "bert_features")
     path = write(tmp_path, "in.tsv", '5\ta; b, "c\n6\td\te\n'.replace("\te", ""))
@@ -137,25 +104,3 @@ def test_quotes_in_csv_can_be_text(tmp_path):
 def test_a_csv_field_may_be_long(tmp_path):
     text = "word " * 100_000  # Python's csv module stops at 131,072 characters by itself
     assert read(write(tmp_path, "in.csv", f"text\n{text}\n")) == [InputExample(0, text)]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a,b\n1,2\n", "no column 'text' and no column 'tokens'; the columns are a, b; set text_f"),
-        ("text,text\n1,2\n", "2 columns are called 'text'"),
-        ("id,text\n1,a\n2\n", "line 3: the row has 1 fields, the header 2: id, text"),
-        ("id,text\n1,a,b\n", "line 2: the row has 3 fields, the header 2"),
-        ("id,text\n1,a\nid,text\n2,b\n", "line 3: the row repeats the header; remove it"),
-        ('text\n"a\nb"\n"c\nd\n', "line 4: unexpected end of data; is a quote not closed"),
-        (
-            "id,text\r1,a\r2,b\r",
-            r"line 1: it has \\r where no line ends, as a file whose lines end",
-        ),
-        ('text\n"a" b\n', "line 2: ',' expected after '\"'; is a quote not closed"),
-    ],
-)
-def test_wrong_csv(tmp_path, content, message):
-    path = write(tmp_path, "in.csv", content)
-    with pytest.raises(InputError, match=rf"in\.csv[:,] {message}"):
-        read(path)
