@@ -8,17 +8,16 @@ with the pairs of example i at `token_pair_splits` or `word_pair_splits`; and `m
 unicode array of JSON. The tokens of example i lie at row_splits[i]:row_splits[i + 1], its words at
 word_splits[i]:word_splits[i + 1].
 
-An .npy member begins with its length, which is known only at the end. The largest feature is the
-first member, and its header is written again at the end. Each other column goes to a hidden file of
-its own, a spool, as one array after the other. Closing the writer copies the spools into the
-archive and removes them one by one. Until then the disk needs up to twice their space.
+An .npy member begins with its length, which is known only at the end. So each column goes to a
+hidden file of its own, a spool, as one array after the other. Closing the writer copies the spools
+into the archive and removes them one by one: everything is written twice, and the disk needs room
+for one more column.
 
 The archive has the CRC-32 of each member, which covers the whole array and its header, so the
 metadata has no other. `np.load` compares it when it reads an array; a memory map does not, and
 `FeatureFile.verify` does.
 """
 
-import contextlib
 import io
 import json
 import math
@@ -26,16 +25,14 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from isal import isal_zlib
 
-from bert_features.config.levels import LEVELS, TEXT
+from bert_features.config.levels import TEXT
 from bert_features.formats.column_file import ColumnFile, ColumnWriter
-from bert_features.formats.columns import bytes_of, check_columns, columns_of, value_dtype
+from bert_features.formats.columns import bytes_of, check_columns, columns_of
 from bert_features.formats.headers import Header, parse_metadata
-from bert_features.formats.records import Feature
 
 # The header of a zip member without its two fields of variable length: magic, their lengths.
 MEMBER_HEADER = struct.Struct("<4s22xHH")
@@ -46,15 +43,10 @@ class Writer(ColumnWriter):
     """Writes an .npz archive, uncompressed, so that it can be mapped into memory."""
 
     def _open(self) -> None:
-        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
-        self._first = max(self._features, key=_expected_bytes).name
-        self._first_member = _Member(self._archive, self._file, self._first)
-        self._first_member.write(self._first_header(rows=0))
         # Numbered: the name of a feature may be too long for a file name, or not allowed in one.
         self._spools = {
             name: self._staging.create(self._staging.scratch(f"column{i}"))
             for i, name in enumerate(self._columns)
-            if name != self._first
         }
         # The final width of texts is not known yet.
         self._dtypes = {
@@ -67,84 +59,37 @@ class Writer(ColumnWriter):
         dtype = self._columns[name].dtype
         # An array of texts is as wide as the longest text.
         array = values.astype(np.str_ if dtype == TEXT else dtype, copy=False)
-        if name == self._first:
-            self._first_member.write(bytes_of(array))
-            return
         self._dtypes[name] = np.promote_types(self._dtypes[name], array.dtype)
         self._spools[name].write(_npy_header(array.dtype, array.shape))
         self._spools[name].write(bytes_of(array))
 
     def _finish(self) -> None:
         rows = {"sequence": self.records, "splits": self.records + 1, **self._totals}
-        self._finish_first(rows[self._columns[self._first].rows])
-        for name in list(self._spools):
-            column = self._columns[name]
-            count = rows[column.rows]
-            shape = (count,) if column.width is None else (count, column.width)
-            spool = self._spools.pop(name)
-            self._write_member(name, self._dtypes[name], shape, _arrays(spool))
-            spool.close()
-            os.unlink(spool.name)  # noqa: PTH108 - BufferedRandom.name is the path as it was given
-        metadata = np.array(json.dumps(self._metadata))
-        self._write_member("metadata", metadata.dtype, (), [metadata])
-        self._archive.close()
-
-    def _abandon(self) -> None:
-        self._first_member.close()
-        self._archive.close()
-
-    def _first_header(self, rows: int) -> bytes:
-        _, dtype, width = self._columns[self._first]
-        return _npy_header(np.dtype(dtype), (rows, width))
-
-    def _finish_first(self, rows: int) -> None:
-        """Ends the first member, and writes its header again with the number of rows."""
-        empty, header = self._first_header(rows=0), self._first_header(rows)
-        assert len(header) == len(empty)  # NumPy leaves room for the number to grow
-        self._first_member.close((empty, header))
+        with zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED) as archive:
+            for name, column in self._columns.items():
+                count, spool = rows[column.rows], self._spools.pop(name)
+                shape = (count,) if column.width is None else (count, column.width)
+                self._write_member(archive, name, self._dtypes[name], shape, _arrays(spool))
+                spool.close()
+                os.unlink(spool.name)  # noqa: PTH108 - BufferedRandom.name is the path as given
+            metadata = np.array(json.dumps(self._metadata))
+            self._write_member(archive, "metadata", metadata.dtype, (), [metadata])
 
     def _write_member(
-        self, name: str, dtype: np.dtype, shape: tuple[int, ...], arrays: Iterable[np.ndarray]
+        self,
+        archive: zipfile.ZipFile,
+        name: str,
+        dtype: np.dtype,
+        shape: tuple[int, ...],
+        arrays: Iterable[np.ndarray],
     ) -> None:
-        with contextlib.closing(_Member(self._archive, self._file, name)) as member:
+        # A ZipInfo of 1980, so that equal columns make equal bytes. force_zip64: the size, which
+        # zipfile learns only at the end, may exceed 4 GB.
+        with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
             member.write(_npy_header(dtype, shape))
             for array in arrays:
                 member.write(bytes_of(array.astype(dtype, copy=False)))
                 self._staging.raise_failure()
-
-
-class _Member:
-    """A member of an archive whose bytes go straight to the file.
-
-    zipfile takes the CRC-32 by zlib, which needs as long as writing. So it writes a member without
-    bytes, and its header is written again.
-    """
-
-    def __init__(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> None:
-        self._info = zipfile.ZipInfo(f"{name}.npy")
-        # force_zip64: the size, which is known only at the end, may exceed 4 GB.
-        self._empty = archive.open(self._info, "w", force_zip64=True)
-        self._file, self._size, self._crc = file, 0, 0
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Appends to the member."""
-        self._file.write(data)
-        self._crc = isal_zlib.crc32(data, self._crc)
-        self._size += len(data)
-
-    def close(self, first: tuple[bytes, bytes] = (b"", b"")) -> None:
-        """Ends the member; replaces its first bytes, if they are given, by as many others."""
-        self._empty.close()
-        end = self._file.tell()
-        # A CRC-32 is linear: what the first bytes change does not depend on the bytes behind them.
-        for changed in first:
-            behind = self._size - len(changed)
-            self._crc ^= isal_zlib.crc32_combine(isal_zlib.crc32(changed), 0, behind)
-        self._info.CRC = self._crc
-        self._info.file_size = self._info.compress_size = self._size
-        self._file.seek(self._info.header_offset)
-        self._file.write(self._info.FileHeader(zip64=True) + first[1])
-        self._file.seek(end)
 
 
 class File(ColumnFile):
@@ -172,12 +117,6 @@ class File(ColumnFile):
                 info.filename.removesuffix(".npy"): _map_member(file, info)
                 for info in archive.infolist()
             }
-
-
-def _expected_bytes(feature: Feature) -> tuple[int, bool, int]:
-    """Orders features by the bytes that they are likely to have in a file."""
-    level = LEVELS[feature.level].axes, feature.unit == "token"
-    return *level, feature.stored_width * value_dtype(feature.dtype).itemsize
 
 
 def _npy_header(dtype: np.dtype, shape: tuple[int | None, ...]) -> bytes:

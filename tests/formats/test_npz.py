@@ -30,3 +30,13 @@ def test_npz_as_numpy_sees_it(tmp_path: Path, id_type: IdType) -> None:
             assert arrays[name].dtype == (f"<U{width}" if width else column.dtype)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None  # the checksums hold
+
+
+def test_equal_rows_are_equal_bytes(tmp_path: Path) -> None:
+    """Of every run, and however the rows came."""
+    batches = some_batches(EVERYTHING, "str")
+    for name, parts in (("a", batches), ("b", [FeatureBatch.join(batches)])):
+        write(tmp_path / f"{name}.npz", "npz", EVERYTHING, *parts, id_type="str")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:  # and at any time
+        assert {info.date_time[0] for info in archive.infolist()} == {1980}
