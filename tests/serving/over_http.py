@@ -29,7 +29,7 @@ def over_http(service: Any, **changes: Any) -> Iterator[str]:
       **changes: other settings of uvicorn.
     """
     from bert_features.serving.app import make_app
-    from bert_features.serving.run import settings_of_uvicorn
+    from bert_features.serving.worker import settings_of_uvicorn
 
     config = settings_of_uvicorn(service.settings, app=make_app(service))
     for name, value in changes.items():

@@ -22,6 +22,7 @@ from bert_features.config.serve_settings import ServeSettings
 from bert_features.serving import worker
 from tests.cli.command_line import run
 from tests.corpus.runs import children_of, title_of, workers_of
+from tests.markers import of_release
 
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?", "a b the it is not this"]
 TOKEN = "secret-token"
@@ -183,13 +184,8 @@ class TestProcesses:
         before = service.workers()
         assert all("forkserver" in title_of(pid) for pid in before)
         damage(service.checkpoint)
-        # It dies while the first process waits for its answer, which has a minute.
-        os.kill(min(before), signal.SIGSTOP)
-        time.sleep(2)
         os.kill(min(before), signal.SIGKILL)
-        wait_until(lambda: service.workers() != before, seconds=worker.STILL_SECONDS / 2)
-        wait_until(lambda: len(service.workers()) == 2, seconds=worker.STILL_SECONDS / 2)
-        for message in (REPLACED, "does not start: .* is truncated or corrupt", REPLACED):
+        for message in (REPLACED, "failed: .* is truncated or corrupt", REPLACED):
             assert re.search(message, service.process.stderr.readline())
         wait_until(lambda: len(service.workers() - before) == 1)
         assert service.ask(["it"]).status_code == 200
@@ -219,7 +215,8 @@ class TestProcesses:
             status, errors = service.end(signal.SIGTERM)
         assert status == 0
         assert set(statuses) == {200}
-        own = [line for line in errors if not re.search(f"{REPLACED}|does not start", line)]
+        failed = f"{REPLACED}|a process of the service failed"
+        own = [line for line in errors if not re.search(failed, line)]
         assert own == ["stopping; a second Ctrl-C does not wait for running requests"]
         assert TOKEN not in "".join(service.lines)
 
@@ -236,13 +233,11 @@ def test_one_replica_is_one_process(toy):
 
 SUPERVISED = """
 import logging, sys, time
-from pathlib import Path
-from uvicorn.supervisors.multiprocess import Process
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.serve_settings import ServeSettings
 from bert_features.machine.quiet_tensorflow import claim_process
 from bert_features.machine.shares import Share
-from bert_features.serving import run, worker
+from bert_features.serving import replicas, worker
 
 class App:
     is_alive = True
@@ -253,49 +248,37 @@ class App:
 def log():
     logging.basicConfig(format="%(message)s", level=logging.INFO)
 
-def make_config(*arguments, **settings):
-    global config
-    config = make_real_config(*arguments, **settings)
-    return config
-
-def listening():
-    config.timeout_worker_healthcheck = 3  # not before: a start may take longer
-    logging.info("listening")
-
-def kill(process):
-    config.timeout_worker_healthcheck = 600  # as what replaces it starts
-    kill_really(process)
-
-kill_really, Process.kill = Process.kill, kill
-make_real_config, run.settings_of_uvicorn = run.settings_of_uvicorn, make_config
-worker.STILL_SECONDS, worker._MORE_SECONDS = 3, 0
+replicas.STILL_SECONDS, replicas._MORE_SECONDS = 3, 0
 worker.load_app = lambda config, settings: App()
 if __name__ == "__main__":
-    claim_process()
+    if "forks" in sys.argv:
+        claim_process()
     log()
     settings = ServeSettings.of(port=int(sys.argv[1]), replicas=2, drain_seconds=1)
-    folder = Path(__file__).parent
-    service = worker.Worker(ExtractConfig(), settings, [Share(), Share()], folder, log)
-    run.supervise(service, listening)
+    job = replicas.Job(ExtractConfig(), settings, log)
+    replicas.serve_in_processes(job, [Share()] * 2, lambda: logging.info("listening"))
 """
 
 
-@pytest.fixture
-def supervised(tmp_path):
-    """The processes of a service without a model, which are given up after three seconds.
+@pytest.fixture(params=["forks"])
+def supervised(tmp_path, request):
+    """The processes of a service without a model, whose event loops may stand for three seconds.
 
     On a busy machine one that is well may be given up too, and replaced.
     """
     (tmp_path / "supervised.py").write_text(SUPERVISED)
     port = free_port()
-    command = [sys.executable, tmp_path / "supervised.py", str(port)]
+    command = [sys.executable, tmp_path / "supervised.py", str(port), request.param]
     options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, **options) as process:
         read_until(process, "listening")
         process.url = f"http://127.0.0.1:{port}"
+        workers = workers_of(process.pid)
         yield process
         with contextlib.suppress(FileNotFoundError):  # it has ended
-            for pid in workers_of(process.pid):
+            workers += workers_of(process.pid)
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.kill()
 
@@ -314,10 +297,6 @@ def stop_event_loop(process):
 @pytest.mark.slow
 @pytest.mark.release
 def test_processes_that_stand_still_are_replaced_and_do_not_hold_up_ctrl_c_for_ever(supervised):
-    before = workers_of(supervised.pid)
-    os.kill(stopped := min(before), signal.SIGSTOP)
-    read_until(supervised, REPLACED)
-    wait_until(lambda: stopped not in workers_of(supervised.pid))
     stop_event_loop(supervised)
     read_until(supervised, REPLACED)
     stop_event_loop(supervised)
@@ -343,49 +322,20 @@ def test_a_service_outlives_the_process_that_its_processes_are_forks_of(supervis
     before = workers_of(supervised.pid)
     (source,) = (pid for pid in children_of(supervised.pid) if "forkserver" in title_of(pid))
     os.kill(source, signal.SIGKILL)
+    os.kill(before[0], signal.SIGKILL)
     read_until(supervised, REPLACED)
-    read_until(supervised, REPLACED)
-    assert len(set(workers_of(supervised.pid)) - set(before)) == 2
+    wait_until(lambda: len(set(workers_of(supervised.pid)) - set(before)) == 1)
     supervised.send_signal(signal.SIGINT)
     assert supervised.wait(60) == 0
 
 
-ORPHAN = """
-import asyncio, multiprocessing, os, sys, time
-from pathlib import Path
-from bert_features.config.serve_settings import ServeSettings
-from bert_features.serving.worker import Worker
-
-class App:
-    is_alive = True
-
-def work():
-    worker = Worker(None, ServeSettings(), [], Path(__file__).parent, None)
-    worker._app, worker._number, worker._parent = App(), 0, os.getppid()
-    print(os.getpid(), os.getppid(), flush=True)
-    while True:
-        asyncio.run(worker.tick())
-        time.sleep(0.1)
-
-if __name__ == "__main__":
-    multiprocessing.get_context(sys.argv[1]).Process(target=work).start()
-    time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_processes_end_with_the_first_one_and_with_that_which_they_are_forks_of(tmp_path, method):
-    (tmp_path / "orphan.py").write_text(ORPHAN)
-    command = [sys.executable, tmp_path / "orphan.py", method]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
-        worker, parent = map(int, first.stdout.readline().split())
-        time.sleep(0.5)
-        assert method in title_of(worker)
-        os.kill(parent, signal.SIGKILL)
-        try:
-            wait_until(lambda: method not in title_of(worker), seconds=30)
-        finally:
-            first.kill()
+@pytest.mark.slow
+@pytest.mark.parametrize("supervised", [of_release("spawn"), "forks"], indirect=True)
+def test_processes_end_with_the_first_one(supervised):
+    workers = workers_of(supervised.pid)
+    assert len(workers) == 2
+    supervised.kill()
+    wait_until(lambda: not any(map(title_of, workers)), seconds=30)
 
 
 @pytest.mark.slow
