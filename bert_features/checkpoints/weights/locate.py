@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_features.checkpoints.weights import other_files
@@ -57,18 +57,18 @@ def prefix_of(name: str) -> str:
     return _TF_PART.sub("", name)
 
 
-def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> str:
-    """The weights among the files of a directory: a file, the index of shards, or a prefix.
+def _locate_in_folder(folder: Path, name: str) -> WeightFiles:
+    """The weights in a directory: a file, the index of shards, or a prefix.
 
-    Safetensors go before TensorFlow's, and these before a pickle. The names are sorted, and
-    `variables/variables.index` is one if that is there; `read` gives the contents of a small file.
-    Raises CheckpointError, with the `name` that the user asked for, if there are none or several, a
-    part of them is missing, or they are of a kind that is not read.
+    Safetensors go before TensorFlow's, and these before a pickle.
     """
-    modules = read(MODULES) if MODULES in names else b""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    if (folder / f"{VARIABLES}.index").is_file():
+        names.append(f"{VARIABLES}.index")
+    modules = (folder / MODULES).read_bytes() if MODULES in names else b""
     if b".StaticEmbedding" in modules and b".Transformer" not in modules:
         raise CheckpointError(f"{name} is a StaticEmbedding, which has no encoder; pass a BERT")
-    chosen = _choose([file for file in names if not other_files.is_adapter(file)], name, read)
+    chosen = _choose(folder, [each for each in names if not other_files.is_adapter(each)], name)
     if chosen is None:
         raise other_files.refusal([*names], name.rstrip("/")) or CheckpointError(
             f"{name} holds no checkpoint: looked for *.safetensors, for a TensorFlow checkpoint "
@@ -77,17 +77,20 @@ def choose_weights(names: Sequence[str], name: str, read: Callable[[str], bytes]
         )
     if adapters := [file for file in names if other_files.is_adapter(file)]:
         logger.warning("%s: the LoRA adapter %s is not applied", name, adapters[-1])
-    return chosen
+    return _weights_at(folder / chosen)
 
 
-def _choose(names: Sequence[str], name: str, read: Callable[[str], bytes]) -> str | None:
-    """As `choose_weights`, among files that are no adapter; None if there are none."""
+def _choose(folder: Path, names: Sequence[str], name: str) -> str | None:
+    """The name of the weights among files that are no adapter; None if there are none.
+
+    Raises CheckpointError if there are several, or a part of them is missing.
+    """
     tensors, indexed, indices = (
         [file for file in names if file.endswith(suffix)]
         for suffix in (".safetensors", ".index", INDEX_SUFFIX)
     )
     prefixes = [file.removesuffix(".index") for file in indexed]
-    latest = _latest_in(read(STATE_FILE)) if STATE_FILE in names else None
+    latest = _latest_in((folder / STATE_FILE).read_bytes()) if STATE_FILE in names else None
     preferred = ("model.safetensors", f"model{INDEX_SUFFIX}", "bert_model.ckpt", latest)
     if chosen := _first(preferred, [*tensors, *prefixes, *indices]):
         return chosen
@@ -126,15 +129,6 @@ def _latest_in(state: bytes) -> str | None:
     """
     latest = _TF_LATEST.search(state.decode("utf-8", "replace"))
     return Path(latest[1]).name if latest else None
-
-
-def _locate_in_folder(folder: Path, name: str) -> WeightFiles:
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    if (folder / f"{VARIABLES}.index").is_file():
-        names.append(f"{VARIABLES}.index")
-    return _weights_at(
-        folder / choose_weights(names, name, lambda file: (folder / file).read_bytes())
-    )
 
 
 def _weights_at(path: Path) -> WeightFiles:
