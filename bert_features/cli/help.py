@@ -1,6 +1,7 @@
 """The help of a command: its options in groups, and examples below them."""
 
 import copy
+import itertools
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -16,13 +17,20 @@ OTHER = "Other options"
 # The groups of options, in their order; a command shows those that it has.
 GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 
-# The commands, each the name of its module, in the order of the help: a run, around texts,
-# checkpoints, a machine.
-COMMANDS = (
-    *("extract", "plan", "status", "check", "compare", "tokenize"),
-    *("neighbors", "plot", "serve"),
-    *("inspect", "convert", "export", "doctor", "compile"),
-)
+# The commands, each the name of its module, by heads of the help. Few people need the last ones.
+_RARE = "rare"
+_HEADS = {
+    "Features of texts": ("extract", "plan", "status", "check", "tokenize"),
+    "What features are for": ("neighbors", "compare", "plot", "serve"),
+    "Checkpoints": ("inspect", "convert", "export"),
+    "This machine": ("doctor",),
+    _RARE: ("compile",),
+}
+COMMANDS = tuple(itertools.chain.from_iterable(_HEADS.values()))
+_EXAMPLES = """\
+bert-features extract texts.txt -o features.parquet
+bert-features neighbors features.parquet --query 'river bank' --token bank
+bert-features serve --checkpoint bert-base-uncased"""
 
 _WHOLE = 1000  # characters of a sentence, which click would cut at the end of the line
 _ALL = "bert_features.cli.help.all"  # key of the context: whether hidden options are shown
@@ -81,7 +89,7 @@ class GroupedCommand(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help has commands in the order of `COMMANDS`, each with a whole sentence."""
+    """A group whose help has commands under heads, each with a whole sentence, and examples."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the commands; those of a group within are in the order of its module."""
@@ -90,17 +98,21 @@ class CommandGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands."""
-        rows = [
-            (name, self.commands[name].get_short_help_str(limit=_WHOLE))
-            for name in self.list_commands(ctx)
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        heads = {"Commands": self.list_commands(ctx)} if ctx.parent else _HEADS
+        for head, names in heads.items():
+            if head == _RARE:
+                formatter.write_paragraph()
+                formatter.write(f"Also, with a help of its own: {', '.join(names)}\n")
+                continue
+            with formatter.section(head):
+                formatter.write_dl(
+                    (name, self.commands[name].get_short_help_str(limit=_WHOLE)) for name in names
+                )
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Writes the examples of a group within."""
-        if ctx.parent:
-            write_examples([each.epilog for each in self.commands.values()], formatter)
+        """Writes examples: for a group within those of its commands."""
+        epilogs = [each.epilog for each in self.commands.values()] if ctx.parent else [_EXAMPLES]
+        write_examples(epilogs, formatter)
 
 
 def write_examples(epilogs: Iterable[str | None], formatter: Any) -> None:

@@ -145,6 +145,8 @@ class _Replicas:
         process, share = self._running.pop(pipe)
         self._heard.discard(pipe)
         pipe.close()
+        process.join(_MORE_SECONDS)
+        process.kill()  # should it hang at its exit
         process.join()
         mark_process_dead(process.pid, self._metrics)
         if not self._received:

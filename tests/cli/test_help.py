@@ -38,13 +38,21 @@ def test_options_come_in_groups():
         assert option in found[group]
 
 
-def test_the_commands_are_in_order_and_whole():
-    text = run("--help").stdout
-    found = dict(re.findall(r"^  (\w+)  +(\S.*(?:\n {6,}\S.*)*)", text, flags=re.MULTILINE))
-    assert list(found) == list(HELP_ORDER)
-    for sentence in found.values():
+def test_the_commands_stand_under_four_heads_with_three_examples():
+    found = sections(run("--help").stdout)
+    options, *heads, examples = found
+    assert (options, len(heads), examples) == ("Options", 4, "Examples")
+    text = "".join(found[head] for head in heads)
+    rows = dict(re.findall(r"^  (\w+)  +(\S.*(?:\n {6,}\S.*)*)", text, flags=re.MULTILINE))
+    assert [*rows, "compile"] == list(HELP_ORDER)
+    assert "Also, with a help of its own: compile\n" in text
+    for sentence in rows.values():
         assert sentence.endswith(".")
         assert not sentence.endswith("...")
+    lines = [shlex.split(line)[1:] for line in found[examples].splitlines() if line]
+    assert len(lines) == 3
+    for name, *arguments in lines:
+        COMMANDS[name].make_context(name, arguments)
 
 
 def options_in(text):
