@@ -103,6 +103,7 @@ class OutputSpec(Feature):
         look-up of terms the table.
       max_units: the most units of a text, where these are not its tokens or words; else 0.
       min_weight: the least weight of a term.
+      is_part: whether its vectors are of windows, which are put together before they are finished.
     """
 
     states: tuple[int, ...] = field(kw_only=True)
@@ -110,6 +111,7 @@ class OutputSpec(Feature):
     modules: tuple[Module, ...] = field(default=(), kw_only=True)
     max_units: int = field(default=0, kw_only=True)
     min_weight: float = field(default=0.0, kw_only=True)
+    is_part: bool = field(default=False, kw_only=True)
 
     @property
     def device_width(self) -> int:

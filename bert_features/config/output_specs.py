@@ -154,7 +154,7 @@ def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tup
     for output in outputs:
         KINDS[output.kind].check_windows(output)
     return tuple(
-        replace(output, normalize=False, dtype="float32", width=_width_in_windows(output))
+        replace(output, is_part=True, dtype="float32", width=_width_in_windows(output))
         if LEVELS[output.level].is_text
         else output
         for output in outputs

@@ -143,7 +143,13 @@ class OutputConfig(Settings):
         allowed="a number of texts, or the path of a features file",
         decides="digits",
         served=False,
+        reads="the calibration",
     )
+
+    def files(self) -> list[tuple[str, str]]:
+        """The files that its settings name, each with its part in a run."""
+        named = [(self.marks(name).reads, value) for name, value in self if value is not None]
+        return [(role, path) for role, path in named if role and not path.isdecimal()]
 
     @field_validator("pooling")
     @classmethod
@@ -224,7 +230,7 @@ def idle_beside(values: Mapping[str, Any]) -> set[str]:
     """The settings among those of a run that have no use beside the others."""
     outputs = values.get("outputs") or ()
     if not outputs:
-        return {*unused(values)}
+        return {*unused({name: v for name, v in values.items() if name in OUTPUT_SETTINGS})}
     named = parse_outputs(outputs)
     used = {name for name in _OF_EACH if any(_lacks(output, name) for output in named)}
     own = ({*unused(dict(output))} for output in named)

@@ -24,7 +24,6 @@ from pydantic.dataclasses import dataclass
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import SMALL_DTYPES, OutputSpec
-from bert_features.config.poolings import DenseModule
 from bert_features.config.settings import Decides
 from bert_features.errors import OutputError
 
@@ -55,6 +54,8 @@ _RESOLVED = frozenset(
 _OF_TRAINING = ("attention_probs_dropout_prob", "hidden_dropout_prob", "initializer_range")
 # Of an output: these change the digits of its vectors alone.
 _DIGITS = ("dtype", "ranges")
+# These decide nothing, or something else says it: `layers` and `ranges`.
+_NOT_OF_VECTORS = ("name", "labelled", "states", "calibration", "is_part")
 _LONG = 120  # characters of a list whose values a difference does not show
 # SHA-256; a message has the first digits.
 _DIGEST = re.compile("'([0-9a-f]{12})[0-9a-f]{52}'")
@@ -257,13 +258,9 @@ def describe_output(output: OutputSpec, num_layers: int, **more: Any) -> dict[st
         numbers.
       **more: what else decides its vectors.
     """
-    values = output.to_metadata() | {"kind": output.kind, "heads": output.heads}
     layers = [e if isinstance(e, str) or e < 0 else e - num_layers for e in output.layers]
-    modules = [asdict(m) if isinstance(m, DenseModule) else m for m in output.modules]
-    values |= {"layers": layers, "modules": modules}
-    values["terms"] = [output.max_units, output.min_weight] if output.max_units else None
-    left_out = ("name", "labelled")
-    return _plain({n: v for n, v in (values | more).items() if n not in left_out})
+    values = asdict(output) | {"layers": layers, **more}
+    return _plain({n: v for n, v in values.items() if n not in _NOT_OF_VECTORS})
 
 
 def _as_floats(output: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Marks:
       flags: names of its option, if not its own.
       usage: how to write its value on the command line, where that differs from TOML.
       allowed: allowed values, where its type does not say them.
+      reads: the part in a run of the file that it names; empty if it names none.
     """
 
     group: str
@@ -58,6 +59,7 @@ class Marks:
     flags: tuple[str, ...] = ()
     usage: str = ""
     allowed: str = ""
+    reads: str = ""
 
     @classmethod
     def of(cls, field: FieldInfo) -> Self:

@@ -16,7 +16,6 @@ from typing import IO, Any, TypeAlias
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.output_specs import calibration_file
 from bert_features.config.settings import shown
 from bert_features.config.shards import AUTO, Shard
 from bert_features.corpus.folder import check_folder
@@ -281,9 +280,7 @@ def files_read(config: ExtractConfig, *input_paths: str | Path) -> list[Role]:
         roles.append(("a file of the cache", Path(config.cache) / "*"))
     if config.source_file is not None:
         roles.append(("the settings file", config.source_file))
-    files = map(calibration_file, config.outputs)
-    roles += [("the calibration", path) for path in files if path is not None]
-    return roles
+    return [*roles, *(role for output in config.outputs for role in output.files())]
 
 
 def _stream_role(role: str, stream: IO[Any] | None) -> list[Role]:

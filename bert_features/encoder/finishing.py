@@ -8,7 +8,7 @@ MIN_NORM = 1e-12  # scaling to length 1 divides by at least this
 
 
 def finish(vectors: Any, output: OutputSpec, library: Any) -> Any:
-    """Cuts vectors to the width of an output, and scales them if it is normalized.
+    """Cuts vectors to the width of an output, and scales them if it is normalized; parts are cut.
 
     Args:
       vectors: floats [..., D or more].
@@ -19,6 +19,8 @@ def finish(vectors: Any, output: OutputSpec, library: Any) -> Any:
       [..., D].
     """
     vectors = vectors[..., : output.width]
+    if output.is_part:
+        return vectors
     return unit_length(vectors, library) if output.normalize else vectors
 
 

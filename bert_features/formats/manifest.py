@@ -154,7 +154,7 @@ class Manifest:
             found = TypeAdapter(cls).validate_json(text)
             found.recipe.check()
             for name, output in found.recipe.outputs.items():
-                if "ranges" in output:
+                if output.get("ranges"):
                     parse_ranges(output["ranges"], name)
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):

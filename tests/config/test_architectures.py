@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_features.checkpoints.convert import config_values
-from bert_features.config.architectures import ARCHITECTURES, in_own_keys
+from bert_features.config.architectures import ARCHITECTURES, OF_RELATIVES, in_own_keys
 from bert_features.config.bert_config import BertConfig, config_family, unknown_keys
 from bert_features.errors import CheckpointError
 from tests.reference.config_changes import PUBLISHED
@@ -117,6 +117,18 @@ def test_a_bert_file_may_hold_the_keys_of_relatives_with_other_meanings():
     config = of({"vocab_size": 9, "model_type": "bert", **stray})
     assert config == BertConfig(vocab_size=9, hidden_act="gelu_erf")
     assert not {"model_type", *stray} & config.model_dump().keys()  # written as ever
+
+
+# The keys of Google's bert_config.json, and two of transformers.
+OF_BERT = (
+    "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act "
+    "hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings type_vocab_size "
+    "initializer_range layer_norm_eps model_type"
+)
+
+
+def test_every_other_key_means_nothing_in_the_files_of_bert():
+    assert BertConfig.model_fields.keys() - OF_BERT.split() == OF_RELATIVES
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)

@@ -1,5 +1,6 @@
 """What is refused before a framework is imported: files that are both read and written, names."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.corpus.target import check_run, decide_format, find_target
+from bert_features.corpus.target import check_run, decide_format, files_read, find_target
 from bert_features.errors import ConfigError, InputError, OutputError
+from tests.other_values import ALONE
 
 
 @pytest.fixture
@@ -65,6 +67,17 @@ def test_a_file_that_is_read_is_not_written(files, target, settings, role, link)
         with pytest.raises(OutputError, match=message):
             check(format="npz", **arguments, **settings)
     assert everything(files) == before
+
+
+def test_each_file_that_a_setting_names_is_among_those_that_are_read():
+    named = set()
+    for name in ExtractConfig.known():
+        with contextlib.suppress(ConfigError):  # it takes no path
+            config = ExtractConfig.of({**ALONE[name], name: Path("some/where")})
+            read = [str(path) for _, path in files_read(config, "in.txt")]
+            assert any(path.startswith("some/where") for path in read), name
+            named.add(name)
+    assert named >= {"checkpoint", "config_file", "vocab_file", "calibration", "cache"}
 
 
 def test_the_sidecar_is_among_the_files_that_are_written(files):

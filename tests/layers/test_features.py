@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import BertEncoder, BertFeatures
+from bert_features.config.outputs import OUTPUT_SETTINGS
 from bert_features.errors import CheckpointError, ConfigError
 from tests.layers import training
 from tests.other_values import ALONE, OTHERS
@@ -300,10 +301,10 @@ def test_the_config_is_complete(toy, batch):
         np.testing.assert_array_equal(copy(batch)[name], value)
 
 
-OF_LAYERS = "layers combine weights level pooling special_tokens normalize dim dtype"
+NOT_OF_LAYERS = {"kind", "heads", "top_k", "min_weight", "calibration"}
 
 
-@pytest.mark.parametrize("name", OF_LAYERS.split())
+@pytest.mark.parametrize("name", sorted({*OUTPUT_SETTINGS} - NOT_OF_LAYERS))
 def test_each_setting_of_an_output_comes_back_with_a_saved_layer(name):
     specs = []
     for values in (ALONE[name], OTHERS[name]):

@@ -58,15 +58,21 @@ def level_for(names: Iterable[str]) -> str | None:
 
 
 def unused(output: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that change nothing for an output, each with the setting that is the reason."""
+    """The settings that change nothing for an output, each with the setting that is the reason.
+
+    `output` has settings of an output alone, as they are or as far as they are set.
+    """
     values = {"kind": "layers", "level": "token", **output}
     kind = KINDS.get(values["kind"])
     own = kind.settings if kind else frozenset[str]()
+    listed = {name for each in KINDS.values() for name in each.settings}
+    if kind is not KINDS[Layers.name]:
+        listed |= values.keys() - {"name", "kind", "level"}
     return {
         name: reason
         for reason, rows in _UNUSED.items()
         for name in rows.get(values.get(reason) or "", ())
-    } | {name: "kind" for each in KINDS.values() for name in each.settings - own}
+    } | dict.fromkeys(listed - own, "kind")
 
 
 def check_kind(output: Any) -> None:
@@ -78,7 +84,7 @@ def check_kind(output: Any) -> None:
         may_be_last = (name, reason) == ("layers", "pooling")
         if name not in fields or may_be_last or getattr(output, name) == fields[name].default:
             continue
-        owners = [each.name for each in KINDS.values() if name in each.settings]
+        owners = [n for n, each in KINDS.items() if name in each.settings] or [Layers.name]
         if reason == "kind" and kind.name == fields["kind"].default:
             cure = " or ".join(f"kind='{owner}'" for owner in owners)
             raise ConfigError(f"{name} is for {cure}; pass that too")

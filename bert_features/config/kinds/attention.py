@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind, numbered
+from bert_features.config.kinds.base import Context, OutputKind, make_spec, numbered
 from bert_features.config.kinds.layers import check_small
 from bert_features.config.layers import split_layers
 from bert_features.config.settings import MAX_INT, describe_allowed, shown
@@ -52,16 +52,14 @@ class Attention(OutputKind):
         heads = _heads(output, context.config.num_attention_heads)
         pooling = output.pooling or "none"
         return [
-            OutputSpec(
+            make_spec(
+                output,
                 name=name,
                 layers=(entry,),
                 states=(state,),
-                combine="none",
                 width=len(heads),
-                dtype=output.dtype,
                 level=output.level if pooling == "cls" else f"{output.level}_pair",
                 pooling=pooling,
-                kind=self.name,
                 heads=heads,
             )
             for name, entry, state in zip(

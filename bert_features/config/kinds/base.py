@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
 
 from bert_features.config.bert_config import BertConfig
@@ -39,7 +40,8 @@ class OutputKind(ABC):
     Attributes:
       name: its name in the setting `kind`.
       summary: what it is, for the help: a part of a sentence.
-      settings: the settings of an output that it takes beside `name`, `kind` and `level`.
+      settings: the settings of an output that it takes beside `name`, `kind` and `level`. What no
+        kind lists, kind `layers` takes.
       levels: the levels that it has.
       poolings: the poolings that it has; None for those of its level, see `POOLINGS`.
       needs: what it is computed from beside the layers: `attention`, the masked-LM `head`, or the
@@ -99,6 +101,12 @@ class OutputKind(ABC):
     @abstractmethod
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """The features of an `OutputConfig`; ConfigError: it does not fit the architecture."""
+
+
+def make_spec(output: Any, **own: Any) -> OutputSpec:
+    """A feature of an `OutputConfig`: what is set there and not resolved to a value of its own."""
+    given = {each.name: getattr(output, each.name, None) for each in fields(OutputSpec)}
+    return OutputSpec(**{name: v for name, v in given.items() if v is not None} | own)
 
 
 def numbered(name: str, count: int) -> list[str]:

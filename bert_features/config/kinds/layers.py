@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import SMALL_DTYPES, OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind, numbered
+from bert_features.config.kinds.base import Context, OutputKind, make_spec, numbered
 from bert_features.config.layers import check_weights
 from bert_features.config.poolings import DOUBLE_WIDTH, POOLINGS, DenseModule, pooling_parts
 from bert_features.errors import ConfigError
@@ -16,10 +16,7 @@ class Layers(OutputKind):
 
     name = "layers"
     summary = "vectors of the encoder's layers"
-    settings = frozenset(
-        {"layers", "combine", "weights", "pooling", "special_tokens", "normalize", "dim"}
-        | {"dtype", "calibration"}
-    )
+    settings = frozenset(["layers", "pooling", "dtype", "calibration"])  # others take them too
     levels = ("token", "word", "span", "sequence")
     has_vectors = True
     search = "vectors"
@@ -40,27 +37,19 @@ class Layers(OutputKind):
         entries, states = context.resolve(output.layers or ((-1,) if is_pooler else None))
         if is_pooler:
             _check_pooler(context.config, entries, states)
-        weights = output.weights or ()
         if output.combine == "weighted":
-            check_weights(weights, entries)
+            check_weights(output.weights, entries)
         groups = [(entries, states)]
         if _stay_apart(output):
             groups = [((entry,), (state,)) for entry, state in zip(entries, states, strict=True)]
-        common: dict[str, Any] = {
-            "combine": output.combine,
-            "weights": weights,
-            "level": output.level,
+        common = {
             "pooling": output.pooling or POOLINGS[output.level][0],
-            "special_tokens": output.special_tokens,
-            "normalize": output.normalize or False,
             "width": _width(output, context, len(groups[0][0])),
-            "dtype": output.dtype,
-            "calibration": output.calibration,
             "modules": context.modules,
         }
         names = self.names(output, len(entries))
         return [
-            OutputSpec(name=name, layers=group, states=group_states, **common)
+            make_spec(output, name=name, layers=group, states=group_states, **common)
             for name, (group, group_states) in zip(names, groups, strict=True)
         ]
 

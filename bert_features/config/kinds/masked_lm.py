@@ -4,7 +4,7 @@ from typing import Any
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind
+from bert_features.config.kinds.base import Context, OutputKind, make_spec
 from bert_features.errors import ConfigError
 
 DEFAULT_TOP_K = 5
@@ -28,7 +28,7 @@ class MaskedLM(OutputKind):
         """Two features, float32 and int32."""
         width = check_top_k(output.top_k or DEFAULT_TOP_K, context.config)
         return [
-            head_spec(self, output, context.config, name=name, dtype=dtype, width=width)
+            head_spec(output, context.config, name=name, dtype=dtype, width=width)
             for name, dtype in zip(self.names(output, 1), ("float32", "int32"), strict=True)
         ]
 
@@ -40,13 +40,6 @@ def check_top_k(top_k: int | None, config: BertConfig) -> Any:
     return top_k
 
 
-def head_spec(kind: OutputKind, output: Any, config: BertConfig, **own: Any) -> OutputSpec:
+def head_spec(output: Any, config: BertConfig, **own: Any) -> OutputSpec:
     """A feature that the masked-LM head computes from the last layer."""
-    return OutputSpec(
-        layers=(-1,),
-        combine="none",
-        level=output.level,
-        kind=kind.name,
-        states=(config.num_hidden_layers,),
-        **own,
-    )
+    return make_spec(output, layers=(-1,), states=(config.num_hidden_layers,), **own)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind
+from bert_features.config.kinds.base import Context, OutputKind, make_spec
 from bert_features.config.kinds.layers import check_small
 from bert_features.config.poolings import DenseModule
 from bert_features.errors import ConfigError
@@ -41,17 +41,14 @@ class MultiVector(OutputKind):
                     )
                 width = module.outputs
         return [
-            OutputSpec(
+            make_spec(
+                output,
                 name=self.names(output, 1)[0],
                 layers=(-1,),
                 states=(context.config.num_hidden_layers,),
-                combine="none",
                 width=width,
-                dtype=output.dtype,
                 level="vector",
-                kind=self.name,
                 normalize=context.modules[-1:] == ("normalize",),
-                calibration=output.calibration,
                 modules=tuple(context.modules),
             )
         ]

@@ -27,5 +27,5 @@ class Score(OutputKind):
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """One feature of one value, float32."""
         pooling = "sum" if output.level == "word" else "none"
-        own = {"dtype": "float32", "width": 1, "pooling": pooling}
-        return [head_spec(self, output, context.config, name=self.names(output, 1)[0], **own)]
+        name = self.names(output, 1)[0]
+        return [head_spec(output, context.config, name=name, width=1, pooling=pooling)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind
+from bert_features.config.kinds.base import Context, OutputKind, make_spec
 from bert_features.config.kinds.masked_lm import check_top_k
 from bert_features.config.poolings import LOOKUP, DenseModule, SparsePooling
 from bert_features.config.settings import shown
@@ -60,20 +60,17 @@ class Sparse(OutputKind):
             modules = (stated.table,)
         most = output.top_k or stated.top_k or DEFAULT_TOP_K
         return [
-            OutputSpec(
+            make_spec(
+                output,
                 name=self.names(output, 1)[0],
                 layers=(-1,),
-                combine="none",
                 width=1,
-                dtype="float32",
                 level="term",
                 pooling=pooling,
-                kind=self.name,
                 # A look-up needs no block.
                 states=(0 if modules else context.config.num_hidden_layers,),
                 modules=modules,
                 max_units=min(most, context.config.vocab_size),
-                min_weight=output.min_weight or 0.0,
             )
         ]
 
