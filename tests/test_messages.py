@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_features import Client, FeatureExtractor, extract, read_features
+from bert_features import Client, FeatureExtractor, Padded, extract, get_features, read_features
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tokenizer import make_tokenizer
@@ -29,6 +29,7 @@ from bert_features.config.ray_settings import RaySettings
 from bert_features.config.serve_settings import Limits, ServeSettings
 from bert_features.config.shards import Shard
 from bert_features.errors import BertFeaturesError
+from bert_features.extraction.similarity import compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.neighbors.nearest import nearest
 from bert_features.readers.examples import read_examples
@@ -40,6 +41,7 @@ from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 MESSAGES = Path(__file__).parent / "data" / "messages.txt"
+WORDS = ("token", "word")  # the outputs of TWO
 QUICK = ("# Settings of a run", "# Input files", "# Features files", "# The service")
 
 
@@ -63,7 +65,8 @@ def plan(**settings):
 def write_to(output, inputs="words.txt", *, settings=(), **how):
     """Extracts the features of the toy checkpoint."""
     given = {"checkpoint": "toy", "do_lower_case": True, "layers": -1, "max_seq_length": 8}
-    return extract(ExtractConfig(**given | dict(settings)), inputs, output, **how)
+    given = {name: value for name, value in (given | dict(settings)).items() if value is not None}
+    return extract(ExtractConfig(**given), inputs, output, **how)
 
 
 def changed(change=None, **files):
@@ -95,6 +98,7 @@ class Extractors:
 
     def of(self, **settings):
         settings = {"do_lower_case": True, "max_seq_length": 8, "layers": -1} | settings
+        settings = {name: value for name, value in settings.items() if value is not None}
         key = repr(settings)
         self._made[key] = self._made.get(key) or FeatureExtractor.from_checkpoint("toy", **settings)
         return self._made[key]
@@ -114,6 +118,7 @@ def run(line):
 def prepare():
     """The files that the lines use, in the working folder."""
     write_directory(Path("toy"), TOY, TOY_VOCAB, random_weights(TOY))
+    shutil.copytree(MESSAGES.parent / "masked_lm", "masked_lm")
     Path("words.txt").write_text("is this\nit\n")
     Path("old.npz").write_text("precious")
     Path("empty").mkdir()
@@ -130,9 +135,10 @@ NAMES = {
         for each in (compare, read_examples, read_features, nearest, changed, run)
     },
     **{each.__name__: each for each in (resolve_buckets, find_checkpoint, read, plan, write_to)},
+    **{each.__name__: each for each in (compute_similarity, get_features, json_lines, with_ids)},
+    "Padded": Padded,
     "np": np,
-    "json_lines": json_lines,
-    "with_ids": with_ids,
+    "TWO": {"layers": None, "outputs": [{"name": n, "layers": -1, "level": n} for n in WORDS]},
 }
 
 

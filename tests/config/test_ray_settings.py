@@ -43,8 +43,3 @@ def test_resources_are_names_with_amounts(resources, amounts):
 def test_other_resources_are_refused(resources):
     with pytest.raises(ConfigError, match=r"ray_resources is .*; allowed: amounts of Ray's"):
         RaySettings.parse("local", resources=resources)
-
-
-def test_an_empty_address_is_refused():
-    with pytest.raises(ConfigError, match="ray is empty; allowed: local, auto, HOST:PORT"):
-        RaySettings.parse(" ")

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import BertFeatures, FeatureExtractor, FullTokenizer, Padded, Ragged
-from bert_features.errors import ConfigError, DeviceError, InputError
+from bert_features.errors import DeviceError, InputError
 from bert_features.extraction.encoding import collect
 from bert_features.readers import text as text_reader
 from bert_features.readers.input_example import InputExample
@@ -172,39 +172,6 @@ def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
     assert "3 of 3 tokens" in warning.getMessage()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({}, ConfigError, "has 4 outputs .* one of 'token', 'word', 'sequence', 'half'"),
-        ({"output": "tokens"}, ConfigError, "output is 'tokens'; allowed: 'token', 'word'"),
-        ({"texts": ["a", 3], "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
-        ({"texts": iter(["a", 3]), "output": "token"}, InputError, r"texts\[1\] is 3; allowed"),
-        ({"texts": None, "output": "token"}, InputError, "texts is None; pass a list of texts"),
-        ({"texts": [list(range(10**6))], "output": "token"}, InputError, r"^.{,200}; allowed"),
-        ({"output": "token", "prompt_name": "query"}, ConfigError, "the prompts of .*: none"),
-        ({"output": "token", "prompt": "a", "prompt_name": "b"}, ConfigError, "are both set"),
-        (
-            {"output": "token", "prompt": "a "},
-            ConfigError,
-            "outputs of level 'word' take no prompt",
-        ),
-        (
-            {"output": "token", "show_progress_bar": True},
-            ConfigError,
-            r"FeatureExtractor has no show_progress_bar; did you mean show_progress\?",
-        ),
-        (
-            {"output": "token", "batch_size": 2},
-            ConfigError,
-            "batch_size; settings go to from_check",
-        ),
-    ],
-)
-def test_what_is_refused(extractor, arguments, error, message):
-    with pytest.raises(error, match=message):
-        extractor.encode(**{"texts": ["a"], **arguments})
-
-
 def test_a_single_text_is_taken_by_a_call_too(extractor, records):
     (record,) = extractor(TEXTS[1])
     np.testing.assert_allclose(record.features["word"], records[1].features["word"], atol=1e-6)
@@ -266,11 +233,6 @@ FeatureExtractor.from_checkpoint(runtime="jax", device="cpu")
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.stderr == "jax, cpu, []\n"
-
-
-def test_a_checkpoint_instead_of_settings():
-    with pytest.raises(ConfigError, match=r"call FeatureExtractor\.from_checkpoint\('minilm'\)"):
-        FeatureExtractor("minilm")
 
 
 @pytest.mark.parametrize("dropped_by", ["the garbage collector", "a library"])

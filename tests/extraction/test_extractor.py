@@ -12,13 +12,12 @@ from bert_features.check.tolerances import TOLERANCES, deviation
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights, weights_sha256
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import CheckpointError, ConfigError, InputError, OutputError
+from bert_features.errors import InputError, OutputError
 from bert_features.readers.input_example import InputExample
 from tests.conftest import NUM_DEVICES
 from tests.corpus.runs import wait_until
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
-from tests.toy import TOY, TOY_VOCAB, random_weights
+from tests.toy import TOY, random_weights
 
 BANK = (
     "After stealing money from the bank vault, the bank robber was seen fishing on the "
@@ -91,21 +90,6 @@ def test_get_features_keeps_every_token_its_own_vector(minilm_dir):
     assert [token for token, _ in other] == ["[CLS]", "bank", "[SEP]"]
     (short,) = get_features([BANK], dim=10, batch_size=8)
     np.testing.assert_allclose(short[6][1], vectors[0][:10], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"combine": "none"}, ConfigError, "get_features gives one vector"),
-        ({"level": "sequence"}, ConfigError, "get_features gives pairs of tokens"),
-        ({"outputs": [{"name": "a"}]}, ConfigError, "get_features gives pairs of tokens"),
-        ({"dim": 0}, ConfigError, "dim is 0"),
-        ({"batchsize": 3}, ConfigError, "did you mean 'batch_size'"),
-    ],
-)
-def test_get_features_refuses(minilm_dir, arguments, error, message):
-    with pytest.raises(error, match=message):
-        get_features(["a"], **arguments)
 
 
 @pytest.mark.slow
@@ -292,31 +276,6 @@ def test_results_that_wait_are_bounded(extractor, monkeypatch):
         lead.append(produced - consumed)
     assert consumed == 3000
     assert max(lead) < 2000
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"do_lower_case": None}, ConfigError, "is unknown; pass do_lower_case=True or"),
-        ({"vocab_file": "nowhere.txt"}, CheckpointError, "cannot read the vocabulary"),
-        (
-            {"config_file": "nowhere.json"},
-            CheckpointError,
-            r"cannot read .*/nowhere\.json:",
-        ),
-    ],
-)
-def test_settings_that_do_not_fit_the_checkpoint(toy_of_unknown_casing, settings, error, message):
-    settings = {"layers": (-1,)} | TOY_SETTINGS | settings
-    with pytest.raises(error, match=message):
-        FeatureExtractor.from_checkpoint(toy_of_unknown_casing, **settings)
-
-
-def test_no_vocabulary(tmp_path):
-    folder = write_directory(tmp_path, TOY, TOY_VOCAB, random_weights(TOY))
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"no vocab.txt beside .*vocab_file"):
-        FeatureExtractor.from_checkpoint(folder, layers=(-1,), **TOY_SETTINGS)
 
 
 def test_the_output_is_refused_before_anything_is_loaded(toy, tmp_path):

@@ -148,8 +148,3 @@ def test_without_a_label_field_there_is_no_column(config, path, tmp_path):
     assert file[0].word_labels is None
     assert "word_labels" not in file.to_arrow().column_names
     assert "labelled" not in file.metadata["features"][0]
-
-
-def test_labels_need_an_output_of_words(config):
-    with pytest.raises(ConfigError, match="no output uses label_field; leave label_field out"):
-        ExtractConfig(label_field="y")

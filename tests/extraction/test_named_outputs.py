@@ -239,20 +239,6 @@ def test_a_word_longer_than_the_window(toy):
         extractor(["a", "a b ?????"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"long_text": "window", "stride": 14}, "stride is 14; a window of max_seq_length 16"),
-        ({"outputs": [{"level": "word", "pooling": "cls"}]}, r"outputs\[0\]: pooling is 'cls'"),
-        ({"delimiter": ";"}, "delimiter is ';', which is for files that extract"),
-        ({"outputs": [{}], "pooling": "mean", "level": "word"}, "level, pooling and outputs are"),
-    ],
-)
-def test_settings_that_are_refused(toy, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FeatureExtractor.from_checkpoint(toy, **{"layers": (-1,), **SETTINGS, **settings})
-
-
 def test_a_checkpoint_without_a_pooler_has_no_pooled_output(tmp_path):
     weights = {name: value for name, value in WEIGHTS.items() if not name.startswith("pooler")}
     folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")

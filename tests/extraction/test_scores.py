@@ -7,7 +7,6 @@ from bert_features import ExtractConfig, FeatureExtractor, extract, read_feature
 from bert_features.checkpoints.find import find_without_tensorflow
 from bert_features.checkpoints.read import read_weights
 from bert_features.corpus.preview import plan
-from bert_features.errors import ConfigError
 from tests.extraction.test_masked_lm import FOLDER, GOLDEN, OPTIONS
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_masked_lm import log_probabilities
@@ -146,16 +145,3 @@ def test_a_long_text_is_scored_through_windows(level):
     (record,) = make(level, **windows)([golden["text"]])
     (values,) = record.features.values()
     np.testing.assert_allclose(values[:, 0], want, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"packing": True}, "kind 'score' excludes packing"),
-        ({"outputs": [{"kind": "score"}, {"layers": [-1]}]}, "make it the only output"),
-    ],
-)
-def test_refusals(settings, message):
-    kind = {} if "outputs" in settings else {"kind": "score"}
-    with pytest.raises(ConfigError, match=message):
-        FeatureExtractor.from_checkpoint(str(FOLDER), do_lower_case=True, **kind, **settings)

@@ -34,22 +34,6 @@ def test_a_single_vector_is_a_row():
     assert compute_similarity(B, np.float16(A[0])).shape == (3, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"a": A, "function": "euclidean"}, "function is 'euclidean'; allowed: 'cosine', 'dot'"),
-        ({"a": np.zeros((2, 9), np.uint8)}, "a is uint8, the codes of .*; pass floats"),
-        ({"a": ["one text"]}, "a has values of dtype <U8; pass vectors, as encode gives them"),
-        ({"a": np.zeros((2, 3, 4))}, r"a has shape \[2, 3, 4\]; allowed"),
-        ({"a": A, "b": [[1.0, 2.0, 3.0]]}, "of a have 2 values and the vectors of b 3"),
-        ({"a": A, "b": Padded(np.zeros((2, 3, 4)), np.ones((2, 3)))}, r"b is Padded\(values=float"),
-    ],
-)
-def test_what_is_refused(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        compute_similarity(**arguments)
-
-
 def extractor_of(*kinds, function=None):
     """What `similarity` needs of an extractor with outputs of these kinds."""
     made = object.__new__(FeatureExtractor)

@@ -216,24 +216,6 @@ def test_prompts_move_no_span_and_spans_are_made(settings, monkeypatch):
     np.testing.assert_array_equal(part, whole)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"level": "token", "spans": "9"}, "no output uses spans"),
-        ({"level": "sequence", "span_field": "s"}, "no output uses span_field"),
-        ({"spans": "9", "span_field": "s"}, "spans and span_field are both set"),
-        ({"spans": "9/9"}, "spans is '9/9': chunks of 9 tokens share at most 8"),
-        ({"spans": "lines"}, "spans is 'lines'; allowed: sentences, sentences:LANG, N or N/M"),
-        ({"pooling": "cls"}, "allowed for level 'span': mean, max, first, last, first_last"),
-        ({"kind": "attention"}, "level is 'span'; allowed for kind 'attention': token, word"),
-        ({"dtype": "int8"}, "which only level 'sequence' allows"),
-    ],
-)
-def test_settings_that_do_not_fit(values, message):
-    with pytest.raises(ConfigError, match=message):
-        FeatureExtractor(ExtractConfig.of({"level": "span", **values}))
-
-
 def test_a_letter_that_lower_case_makes_two():
     example = InputExample(7, "a\u0130b", spans=(Span(2, 3),))
     options = {"lower_case": True, "is_query": False}
@@ -245,11 +227,3 @@ def test_a_letter_that_lower_case_makes_two():
 def test_an_export_has_no_spans(tmp_path):
     with pytest.raises(ConfigError, match="has level 'span', and a SavedModel cannot find spans"):
         export_savedmodel(tmp_path / "x", outputs=[{"level": "span", "layers": [-1]}])
-
-
-def test_texts_without_spans_and_spans_without_an_output(settings):
-    with pytest.raises(InputError, match="example 0 has no spans, which level 'span' needs; pass"):
-        FeatureExtractor.from_checkpoint(**settings)([TEXT])
-    tokens = {name: value for name, value in settings.items() if name not in ("level", "normalize")}
-    with pytest.raises(ConfigError, match="no output has level 'span'"):
-        FeatureExtractor.from_checkpoint(**tokens).encode(TEXT, spans=[(0, 1)])
