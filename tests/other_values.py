@@ -36,7 +36,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "device": {"device": "cpu"},
     "runtime": {"runtime": "jax"},
     "precision": {"precision": "bfloat16"},
-    "attention": {"attention": "xla"},
     "format": {"format": "npz"},
     "input_format": {"input_format": "jsonl"},
     "id_field": {"id_field": "x"},

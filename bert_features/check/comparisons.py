@@ -21,7 +21,6 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sources.minilm import MINILM
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.formats.records import FeatureRecord
-from bert_features.machine.names import Attention
 
 States = list[np.ndarray]
 
@@ -36,8 +35,6 @@ TEXTS = (
 GOLDEN = "golden_minilm.npz"
 # One piece in any vocabulary: this letter, or [UNK].
 _FILLER = "a "
-# The forms of attention on a TPU with JAX.
-_FORMS: tuple[Attention, ...] = ("xla", "pallas")
 # Copies of TEXTS that share rows: enough for rows that hold as many texts as a row may.
 _COPIES = 24
 
@@ -71,12 +68,6 @@ class Subject:
     def __init__(self, extractor: FeatureExtractor, reference: Reference) -> None:
         self.extractor = extractor
         self.reference = reference
-
-    @property
-    def has_both_forms(self) -> bool:
-        """Whether attention has two forms here: on a TPU with JAX."""
-        runtime = self.extractor.preparation.runtime.name
-        return (self.extractor.devices.kind, runtime) == ("tpu", "jax")
 
     @cached_property
     def records(self) -> list[FeatureRecord]:
@@ -157,14 +148,10 @@ def _padding(subject: Subject) -> Comparison:
 
 def _packing(subject: Subject) -> Comparison:
     config = subject.extractor.config
-    forms = _FORMS if subject.has_both_forms else (config.attention,)
     longest = _FILLER * (subject.extractor.preparation.max_seq_length - 2)
-    expected = [subject.reference.states(ids) for ids in subject.token_ids] * _COPIES * len(forms)
-    received: States = []
-    for form in forms:
-        changes = {"packing": True, "buckets": None, "attention": form}
-        packed = FeatureExtractor(config.model_copy(update=changes))
-        received += [_stacked(record) for record in packed([longest, *TEXTS * _COPIES])[1:]]
+    expected = [subject.reference.states(ids) for ids in subject.token_ids] * _COPIES
+    packed = FeatureExtractor(config.model_copy(update={"packing": True, "buckets": None}))
+    received = [_stacked(record) for record in packed([longest, *TEXTS * _COPIES])[1:]]
     return Comparison(
         "texts that share rows with a float64 NumPy encoder", expected, received, BETWEEN_PROGRAMS
     )
@@ -185,27 +172,6 @@ def _devices(subject: Subject) -> Comparison:
     )
 
 
-def _attention(subject: Subject) -> Comparison:
-    extractor = subject.extractor
-    if not subject.has_both_forms:
-        raise SkippedError("the Pallas kernel is for TPUs with the JAX runtime")
-    mine = "pallas" if extractor.config.attention == "pallas" else "xla"
-    other = "xla" if mine == "pallas" else "pallas"
-    expected: States = []
-    received: States = []
-    compared = FeatureExtractor(extractor.config.model_copy(update={"attention": other}))
-    for length in extractor.preparation.buckets:
-        texts = [_FILLER * (length - 2), *TEXTS]  # the first pads all rows to this length
-        expected += subject.compute(*texts)
-        received += [_stacked(record) for record in compared(texts)]
-    return Comparison(
-        f"attention by {mine} with the same by {other}, in every length",
-        expected,
-        received,
-        BETWEEN_PROGRAMS,
-    )
-
-
 CHECKS: dict[str, Callable[[Subject], Comparison]] = {
     "golden values": _golden,
     "reference": _reference,
@@ -214,5 +180,4 @@ CHECKS: dict[str, Callable[[Subject], Comparison]] = {
     "padding": _padding,
     "packing": _packing,
     "devices": _devices,
-    "attention": _attention,
 }

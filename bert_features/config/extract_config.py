@@ -181,12 +181,6 @@ class ExtractConfig(Settings):
         DEVICES,
         common=True,
     )
-    attention: Literal["auto", "xla", "pallas"] = setting(
-        "auto",
-        "Form of attention with JAX: operations that XLA compiles, or on a TPU a kernel in Pallas, "
-        "for long rows; auto is xla, but on a GPU cuDNN's kernel for long rows in bfloat16.",
-        DEVICES,
-    )
     format: FileFormat | None = setting(
         None, "Format of the output file. Default: the suffix decides.", FILES
     )

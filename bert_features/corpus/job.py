@@ -169,7 +169,7 @@ def _extract_file(
 
     runtime = None
     if target.shard is None:
-        runtime = make_runtime(config.runtime, config.device, config.attention)
+        runtime = make_runtime(config.runtime, config.device)
         target = replace(target, shard=_find_shard(*runtime.process))
         target.check([*files_read(config, path), *checkpoint.files()])
     source = source_of_input(config, path)

@@ -29,7 +29,6 @@ class Forms:
       fixed_weights: oneDNN arranges the weights of dense layers once, for its fastest products; for
         a CPU, in a graph whose weights never change. See `machine.onednn.fixes_weights`.
       on_tpu: for a TPU: attention keeps the tokens of a row in the last dimension.
-      pallas: attention on a TPU is the Pallas kernel.
       fused: attention on a GPU is cuDNN's kernel, see `attention.fused`.
     """
 
@@ -39,7 +38,6 @@ class Forms:
     few_tokens: bool = False
     fixed_weights: bool = False
     on_tpu: bool = False
-    pallas: bool = False
     fused: bool = False
 
 
@@ -57,8 +55,7 @@ def traced_for(device_kind: str, **choices: Any) -> Iterator[None]:
     """Chooses the forms of operations while a step is traced for a `tpu`, `gpu` or `cpu`.
 
     The choices are attributes of `Forms`. `row_limit`, `narrow`, `few_tokens` and `fixed_weights`
-    are for a CPU. `pallas` is for a TPU; only on JAX, and only where the step is divided over the
-    devices by `shard_map`, as XLA cannot divide a kernel. `fused` is for a GPU, only on JAX.
+    are for a CPU. `fused` is for a GPU, only on JAX.
     """
     forms = Forms(**choices) if device_kind == "gpu" else ANYWHERE
     if device_kind == "tpu":

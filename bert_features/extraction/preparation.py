@@ -124,7 +124,7 @@ class Preparation:
         places = {o: str(locate(file)) for o in outputs if (file := calibration_file(o))}
         self.outputs = tuple(replace(o, calibration=places.get(o, o.calibration)) for o in outputs)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
-        self.runtime = runtime or make_runtime(config.runtime, config.device, config.attention)
+        self.runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = self.runtime.devices
         if config.shard == AUTO:
             self.shard = Shard(*self.runtime.process)

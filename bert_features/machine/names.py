@@ -1,10 +1,9 @@
-"""The names of devices, runtimes and forms of attention, as settings have them."""
+"""The names of devices and runtimes, as settings have them."""
 
 from typing import Literal
 
 Device = Literal["auto", "tpu", "gpu", "cpu"]
 RuntimeName = Literal["auto", "tensorflow", "jax"]
-Attention = Literal["auto", "xla", "pallas"]
 
 # Why a kind of device is not taken that was never there.
 ABSENT = "this machine has none"

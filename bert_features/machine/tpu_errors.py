@@ -77,10 +77,6 @@ _KNOWN: dict[str, KnownError] = {
         "one is alone, drop what names others",
         "unset TPU_WORKER_HOSTNAMES TPU_WORKER_ID TPU_PROCESS_ADDRESSES",
     ),
-    # https://github.com/pytorch/xla/issues/9524
-    r"Ran out of memory in memory space vmem": KnownError(
-        "the kernel needs more of the chip's own memory than it has", "--attention xla"
-    ),
 }
 
 

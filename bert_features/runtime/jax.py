@@ -16,7 +16,7 @@ from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
 from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
 from bert_features.machine.jax_on_cpus import compiler_options
-from bert_features.machine.names import ABSENT, Attention, Device
+from bert_features.machine.names import ABSENT, Device
 from bert_features.machine.tpu_errors import advice
 from bert_features.machine.tpu_installation import device_problem
 from bert_features.runtime.base import (
@@ -93,9 +93,7 @@ def _reason(kind: str, message: str) -> str:
 
 
 @contextlib.contextmanager
-def traced_for_jax(
-    device_kind: str, attention: Attention = "auto", *, fused: bool = False
-) -> Iterator[None]:
+def traced_for_jax(device_kind: str, *, fused: bool = False) -> Iterator[None]:
     """Inside it, JAX traces a step in the forms for a device, with exact float32 products.
 
     By default a TPU rounds the factors of float32 products to bfloat16, a GPU to TF32. The device
@@ -103,11 +101,9 @@ def traced_for_jax(
 
     Args:
       device_kind: `tpu`, `gpu` or `cpu`.
-      attention: form of attention on a TPU; `auto` is `xla`, as no TPU has run the Pallas kernel.
       fused: whether attention on a GPU is cuDNN's kernel.
     """
-    choices = {"pallas": attention == "pallas", "fused": fused}
-    with traced_for(device_kind, **choices), jax.default_matmul_precision("highest"):
+    with traced_for(device_kind, fused=fused), jax.default_matmul_precision("highest"):
         yield
 
 
@@ -123,8 +119,7 @@ def shared_out(
     """The step on its share of the rows, on every device of a mesh with the axis `data`.
 
     Each device computes the whole step for its own rows, so none can wait for another's; their
-    number divides B. Left to itself XLA would divide every operation, which it cannot do with a
-    Pallas kernel. https://docs.jax.dev/en/latest/notebooks/shard_map.html
+    number divides B. https://docs.jax.dev/en/latest/notebooks/shard_map.html
     """
     row_spec = PartitionSpec(_DATA)
     # Nothing is the same on all devices, except the weights: there is nothing to check.
@@ -141,29 +136,21 @@ class JaxRuntime(Runtime):
 
     Args:
       device: kind of device to take.
-      attention: form of attention; `pallas` is for TPUs alone.
 
     Raises:
-      ConfigError: that kind is absent or has no such form of attention, Keras runs on another
-        backend than JAX, the other processes of the job cannot be reached, or this jaxlib computes
-        wrong numbers on CPUs.
+      ConfigError: that kind is absent, Keras runs on another backend than JAX, the other processes
+        of the job cannot be reached, or this jaxlib computes wrong numbers on CPUs.
     """
 
     name: Literal["jax"] = "jax"
 
-    def __init__(self, device: Device = "auto", attention: Attention = "auto") -> None:
+    def __init__(self, device: Device = "auto") -> None:
         check_backend("jax", "the JAX runtime")
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
             process = _place_among_processes()
             self.devices = resolve_devices(device)
             compiler_options(self.devices.devices[0])
-        if attention == "pallas" and self.devices.kind != "tpu":
-            raise ConfigError(
-                f"attention='pallas' needs a TPU, but the device is a {self.devices.kind.upper()}; "
-                "pass attention='xla', or leave it out"
-            )
-        self.attention = attention
         self.process = process or _place_in_slice(self.devices.kind)
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
@@ -181,7 +168,7 @@ class JaxRuntime(Runtime):
         From then on the variables hold the values on the devices, so that no second copy stays.
         """
         logger.info("%s", self.devices.describe())
-        return _ShardedStep(step, weights, self.devices, self.attention)
+        return _ShardedStep(step, weights, self.devices)
 
     def bfloat16_slowdown(self) -> float:
         """See `Runtime`; measured in some 50 ms."""
@@ -197,11 +184,9 @@ class _ShardedStep(CompiledStep):
 
     in_flight = _IN_FLIGHT
 
-    def __init__(
-        self, step: Step, weights: Sequence[Any], devices: Devices, attention: Attention
-    ) -> None:
+    def __init__(self, step: Step, weights: Sequence[Any], devices: Devices) -> None:
         self._devices = devices
-        fused = attention == "auto" and _has_fused_attention(devices.devices[0])
+        fused = _has_fused_attention(devices.devices[0])
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._row_sharding = NamedSharding(mesh, PartitionSpec(_DATA))
@@ -213,7 +198,7 @@ class _ShardedStep(CompiledStep):
 
         def run(weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
             self.traces += 1
-            with traced_for_jax(devices.kind, attention, fused=fused):
+            with traced_for_jax(devices.kind, fused=fused):
                 return step(weights, batch)
 
         self._run = jax.jit(

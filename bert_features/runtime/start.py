@@ -1,19 +1,16 @@
 """make_runtime: starts TensorFlow or JAX on the devices of this machine."""
 
-from bert_features.errors import ConfigError, check_process
-from bert_features.machine.names import Attention, Device, RuntimeName
+from bert_features.errors import check_process
+from bert_features.machine.names import Device, RuntimeName
 from bert_features.machine.selection import choose_runtime
 from bert_features.runtime.base import Runtime
 
 
-def make_runtime(
-    wanted: RuntimeName = "auto", device: Device = "auto", attention: Attention = "auto"
-) -> Runtime:
+def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> Runtime:
     """Starts the runtime on the wanted device.
 
     Raises:
-      ConfigError: the device is not here, Keras runs on another backend than that runtime, or this
-        form of attention cannot be used there.
+      ConfigError: the device is not here, or Keras runs on another backend than that runtime.
       DeviceError: see `check_process`.
       MissingExtraError: JAX is wanted but not installed.
     """
@@ -21,12 +18,7 @@ def make_runtime(
     if choose_runtime(wanted, device) == "jax":
         from bert_features.runtime.jax import JaxRuntime
 
-        return JaxRuntime(device, attention)
-    if attention == "pallas":
-        raise ConfigError(
-            "attention='pallas' needs JAX, but the runtime is TensorFlow; pass runtime='jax', or "
-            "attention='xla'"
-        )
+        return JaxRuntime(device)
     from bert_features.runtime.tensorflow import TensorFlowRuntime
 
     return TensorFlowRuntime(device)

@@ -175,7 +175,7 @@ class TpuCompiler:
     def _traced_step(self, weights: Sequence[Any], batch: Mapping[str, Any]) -> dict[str, Any]:
         from bert_features.runtime.jax import traced_for_jax
 
-        with traced_for_jax("tpu", self.job.attention):
+        with traced_for_jax("tpu"):
             return self._step(weights, batch)
 
     def _cost(self, compiled: Any, rows: int, length: int) -> dict[str, float]:

@@ -11,7 +11,6 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.output_specs import attention_tokens, outputs_on_device
 from bert_features.errors import ConfigError
 from bert_features.extraction.checks import check_kinds, packs, row_length
-from bert_features.machine.names import Attention
 from bert_features.tpu.chips import Topology, parse_topology
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ class ChipJob:
     outputs: tuple[OutputSpec, ...]
     precision: "FloatPrecision"
     batch_shapes: "BatchShapes"
-    attention: Attention = "auto"
 
     @property
     def packed(self) -> bool:
@@ -89,7 +87,6 @@ def plan_job(
         outputs=outputs_on_device(outputs, in_windows=settings.long_text == "window"),
         precision="float32" if settings.precision == "float32" else "bfloat16",
         batch_shapes=_batch_shapes(settings, length, where, rows, most),
-        attention=settings.attention,
     )
 
 

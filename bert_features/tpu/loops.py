@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 FIGURES = ("flops", "bytes accessed")
-# What a kernel of our own computes, its loops included, is unknown to the compiler.
-_OPAQUE = "pallas_call"
 
 
 def uncounted(program: Any, sharding: Any) -> dict[str, float]:
@@ -41,9 +39,8 @@ def _loops(program: Any, times: int) -> Iterator[tuple[Any, int]]:
         if equation.primitive.name == "scan":
             passes = equation.params["length"]
             yield equation.params["jaxpr"], times * (passes - 1)
-        if equation.primitive.name != _OPAQUE:
-            for inner in _inside(equation.params.values()):
-                yield from _loops(inner, times * passes)
+        for inner in _inside(equation.params.values()):
+            yield from _loops(inner, times * passes)
 
 
 def _inside(values: Iterable[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Every form of attention at its edges, against float64 NumPy; JAX has them in `on_pallas`.
+"""Every form of attention at its edges, against float64 NumPy; JAX has them in `forms_on_jax`.
 
 The edges: one token; the first and the last token inside a window and the first outside, at both
 ends of a row; rows that are cut, and rows with padding; the last token of a packed text and the
@@ -162,7 +162,7 @@ CHOICES = [
     ("tpu", {}, 4, 16, False, False, Lanes),
     ("tpu", {}, 4, 17, False, False, BandedLanes),
     ("tpu", {}, 4, 17, True, False, (Banded, Weighing)),
-    ("tpu", {"pallas": True}, 4, 17, False, True, Weighing),
+    ("tpu", {}, 4, 17, False, True, Weighing),
 ]
 
 

@@ -337,7 +337,7 @@ def test_every_layer_in_the_forms_for_tpus(
     """Computed on the CPU: that they are other ways to the same numbers.
 
     By XLA, as on a TPU: TensorFlow's own einsum sums in bfloat16 on a CPU without oneDNN.
-    test_pallas_attention has them on JAX.
+    test_forms_on_jax has them on JAX.
     """
     config, weights = two_blocks
     batch, expected = batch_of(lengths, padded)

@@ -78,7 +78,7 @@ def traced(form, outputs, precision="float32"):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["cpu", "gpu"])
 def test_every_output_is_that_of_the_text_alone(form):
-    """In rows made by hand and random ones; the forms for TPUs are in test_pallas_attention."""
+    """In rows made by hand and random ones; the forms for TPUs are in test_forms_on_jax."""
     step = traced(form, OUTPUTS)
     for rows in (ROWS, random_rows(0)):
         batch, texts = packed_batch(rows, 128, CONFIG.vocab_size)

@@ -164,7 +164,6 @@ SETTINGS = [
     ({}, {"uniform_batches": True}, ""),
     ({}, {"packing": True}, ""),
     ({}, {"buffer_mb": 7}, ""),
-    ({}, {"attention": "xla"}, ""),
 ]
 
 

@@ -90,11 +90,6 @@ UPDATE = "pip install -U 'jax[tpu]'"
             "start the program on all hosts",
             "unset TPU_WORKER_HOSTNAMES TPU_WORKER_ID TPU_PROCESS_ADDRESSES",
         ),
-        (
-            "XLA:TPU compile permanent error. Ran out of memory in memory space vmem.",
-            "the chip's own memory",
-            "--attention xla",
-        ),
     ],
 )
 def test_each_comes_with_its_cause_and_its_cure(message, cause, cure):

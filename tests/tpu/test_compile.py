@@ -117,11 +117,6 @@ COMMANDS = {
         *("--buckets=512", "--batch=60000"),
     ],
 }
-PALLAS = {
-    "v5e": ("v5e:2x2", [256], {"precision": "bfloat16"}),
-    "v6e": ("v6e:2x2", [16], {"precision": "float32"}),
-}
-
 # Families, and the length of rows for two of their layers.
 FAMILIES = {"albert": 128, "modernbert": 384}
 
@@ -155,16 +150,10 @@ def compiled(tmp_path_factory):
         settings |= {"layers": [-1], "buckets": lengths, "max_seq_length": lengths[-1]}
         return topology, {**settings, "config_file": str(path)}
 
-    programs = {
-        name: job(topology, lengths, attention="pallas", **settings)
-        for name, (topology, lengths, settings) in PALLAS.items()
-    }
-    topology, settings = job("v5e:2x2", [512], attention="pallas", packing=True)
+    topology, settings = job("v5e:2x2", [512], packing=True)
     del settings["buckets"]
     every_pooling = {"level": "sequence", "pooling": "cls+max+mean+last"}
-    programs["packed"] = topology, settings | every_pooling
-    # So many rows that what the kernel reads as scalars must not be padded.
-    programs["many rows"] = "v5e:1x1", settings, 1024, 512
+    programs = {"packed": (topology, settings | every_pooling)}
     programs["operations"] = job("v5e:2x2", [64, 256], size=384)
     for name, length in FAMILIES.items():
         programs[name] = topology, of_family(folder, name, length)
@@ -257,23 +246,11 @@ def test_the_compiler_knows_every_chip_of_the_table(compiled):
 
 @pytest.mark.slow
 @pytest.mark.release
-@pytest.mark.parametrize("name", PALLAS)
-def test_the_pallas_kernel_gets_its_share_of_the_rows(compiled, name):
-    """One kernel for the block, and nothing that waits for another chip."""
-    assert list(compiled[name]) == list(map(str, PALLAS[name][1]))
-    for length, program in compiled[name].items():
-        assert (program["kernels"], program["exchanged"]) == (1, [])
-        assert not [dims for dims in program["arrays"] if dims.endswith(f"{length},{length}")]
-
-
-@pytest.mark.slow
-@pytest.mark.release
 def test_packed_rows(compiled):
-    """Rows of 128 and 512: one kernel, and nothing is looked up by an index but words."""
+    """Rows of 128 and 512: nothing is looked up by an index but words."""
     assert list(compiled["packed"]) == ["128", "512"]
     for program in compiled["packed"].values():
-        assert (program["kernels"], program["exchanged"], program["by_index"]) == (1, [], 1)
-    assert compiled["many rows"]["512"]["kernels"] == 1
+        assert (program["kernels"], program["exchanged"], program["by_index"]) == (0, [], 1)
 
 
 @pytest.mark.slow

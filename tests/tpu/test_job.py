@@ -55,11 +55,6 @@ def test_shapes_that_do_not_fit(settings, rows, message):
         plan(settings, rows=rows)
 
 
-def test_the_form_of_attention_is_that_of_the_settings():
-    assert plan({}).attention == "auto"
-    assert plan({"attention": "pallas"}).attention == "pallas"
-
-
 def test_a_config_file_needs_no_weights(tmp_path):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps({"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 4}))

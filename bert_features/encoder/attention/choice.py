@@ -29,10 +29,6 @@ def choose_form(
     kind: type[Plain] = Lanes if device.on_tpu else Plain
     if shown or drop is not None:
         kind = Weighing
-    elif device.pallas:
-        from bert_features.encoder.attention.pallas import Pallas  # which needs JAX
-
-        return Pallas(**block)
     elif device.fused and reach is None:
         from bert_features.encoder.attention.fused import Fused  # which needs JAX
 
