@@ -150,7 +150,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
     casing, evidence = source.is_uncased(name), f"its name is {name}"
     if casing is None:
         casing, evidence = casing_of(weights, vocab_path, *source.names(name))
-    found = Checkpoint(
+    checkpoint = Checkpoint(
         *(name, weights, family, config, vocab_path),
         do_lower_case=casing,
         casing_evidence=evidence,
@@ -159,13 +159,13 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
         config_file=config_path,
         multi_vector=multi_vector,
     )
-    check_config(found)
-    return found
+    check_config(checkpoint)
+    return checkpoint
 
 
-def _file(wanted: str | Path | None, weights: WeightFiles, names: Sequence[str]) -> Path | None:
+def _file(path: str | Path | None, weights: WeightFiles, names: Sequence[str]) -> Path | None:
     """The file that was asked for, or else one of these names beside the weights."""
-    return weights.beside(names) if wanted is None else local_file(wanted)
+    return weights.beside(names) if path is None else local_file(path)
 
 
 def _config(name: str, weights: WeightFiles, config_path: Path | None) -> tuple[BertConfig, Family]:

@@ -58,8 +58,8 @@ def read_weights(
         are two encoders, a weight is no float, a file is damaged, or its SHA-256 is not the
         expected one; or see `masked_lm.read_head`.
     """
-    found = view_weights(checkpoint, pooler=pooler, head=head)
-    return {n: v if v.flags.owndata else np.array(v, order="C") for n, v in found.items()}
+    weights = view_weights(checkpoint, pooler=pooler, head=head)
+    return {n: v if v.flags.owndata else np.array(v, order="C") for n, v in weights.items()}
 
 
 def view_weights(
@@ -95,8 +95,8 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
     pooler, head, modules = needs_pooler(outputs), needs(outputs, "head"), dense_modules(outputs)
     if any(output.max_units for output in outputs):
         modules = tuple(dict.fromkeys([*modules, *checkpoint.tables]))  # queries are a look-up
-    used, known = (pooler, head, modules), vars(checkpoint).setdefault("_digests", {})
-    if used not in known:
+    used, digests = (pooler, head, modules), vars(checkpoint).setdefault("_digests", {})
+    if used not in digests:
         names = _names_in(checkpoint)
         _check_names(checkpoint, names, pooler=pooler)
         rows = weight_names.weights(checkpoint.config, pooler=pooler)
@@ -112,8 +112,8 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
             digest.update(f"{name} {value.shape} ".encode())
             digest.update(value.data)
         checkpoint.weights.close()
-        known[used] = digest.hexdigest()
-    return str(known[used])
+        digests[used] = digest.hexdigest()
+    return str(digests[used])
 
 
 def _view_each(
@@ -150,10 +150,10 @@ def _check_hash(checkpoint: Checkpoint) -> None:
     if expected is None:
         return
     with damage_is_an_error(path), path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != expected:
         raise CheckpointError(
-            f"{path} has SHA-256 {found}, expected {expected}; install its package again"
+            f"{path} has SHA-256 {digest}, expected {expected}; install its package again"
         )
 
 

@@ -163,8 +163,8 @@ def read_multi_vector(folder: Path, weights: WeightFiles) -> MultiVectorSettings
         modules = [(_kind(kind), path) for kind, path in listed]
         values = read_json_object(main) if main.is_file() else {}
         # PyLate takes a missing one for its own.
-        own = "ColBERT" if any(kind.startswith("pylate.") for kind, _ in listed) else None
-        is_pylate = (values.get("model_type") or own) == "ColBERT"
+        default = "ColBERT" if any(kind.startswith("pylate.") for kind, _ in listed) else None
+        is_pylate = (values.get("model_type") or default) == "ColBERT"
         is_ours = values.get("model_type") == "MultiVectorEncoder" or _MASK in dict(modules)
         if not is_pylate and not is_ours:
             return None

@@ -165,11 +165,11 @@ def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSet
     except CheckpointError as error:  # the weights need none of the other files
         settings = SentenceTransformersSettings(path, (), unsupported=str(error))
     try:
-        found = read_sparse(folder, modules, queries)
+        read = read_sparse(folder, modules, queries)
     except CheckpointError as error:
         settings = replace(settings, sparse_problem=str(error))
     else:
-        sparse, table_files, tables = found or (None, {}, {})
+        sparse, table_files, tables = read or (None, {}, {})
         dense = {**settings.dense, **table_files}
         settings = replace(settings, sparse=sparse, dense=dense, tables=tables)
     paths = [folder / MODULES, folder / MAIN_CONFIG, transformer_config(folder / path)]
@@ -243,14 +243,14 @@ def read_dense(source: HasDense | None, modules: Iterable[DenseModule]) -> dict[
             weights |= dict.fromkeys(module.shapes, source.tables[module][:, None])
             continue
         path = source.dense[module]
-        wanted = {_stored(name): shape[::-1] for name, shape in module.shapes.items()}
+        expected = {_stored(name): shape[::-1] for name, shape in module.shapes.items()}
         reader = open_weights(path, "safetensors")
         received = dict(reader.shapes())
         if not module.path:  # a file that also holds the encoder
-            received = {name: shape for name, shape in received.items() if name in wanted}
-        if received != wanted:
+            received = {name: shape for name, shape in received.items() if name in expected}
+        if received != expected:
             held = some([f"{name} {shape}" for name, shape in received.items()])
-            raise CheckpointError(f"{path} holds {held}; its config needs {wanted}")
+            raise CheckpointError(f"{path} holds {held}; its config needs {expected}")
         for name in module.shapes:
             weights[name] = read_floats(reader, _stored(name), path).T
     return weights
@@ -315,10 +315,10 @@ def _read_pooling(path: Path) -> tuple[list[str], bool]:
     stated = values.get("pooling_mode")
     if stated is not None:
         modes = [stated] if isinstance(stated, str) else stated
-        known = [*_SWITCHES.values()]
-        allowed = isinstance(modes, list) and modes and all(mode in known for mode in modes)
+        names = [*_SWITCHES.values()]
+        allowed = isinstance(modes, list) and modes and all(mode in names for mode in modes)
         if not allowed or len({*modes}) < len(modes):
-            each = f"one or several of {', '.join(known)}, each once"
+            each = f"one or several of {', '.join(names)}, each once"
             raise wrong_value(path, "pooling_mode", stated, each)
         return modes, include_prompt
     on = [mode for key, mode in _SWITCHES.items() if flag_of(path, values, key, default=False)]
@@ -343,8 +343,8 @@ def read_main(path: Path) -> tuple[dict[str, str], str | None, str | None, int |
         raise wrong_value(path, "prompts", prompts, "an object of texts by name")
     name, similarity = values.get("default_prompt_name"), values.get("similarity_fn_name")
     if name is not None and (not isinstance(name, str) or name not in prompts):
-        known = ", ".join(map(shown, [*prompts][:10]))
-        raise wrong_value(path, "default_prompt_name", name, known or "no name, without prompts")
+        names = ", ".join(map(shown, [*prompts][:10]))
+        raise wrong_value(path, "default_prompt_name", name, names or "no name, without prompts")
     if similarity is not None and not isinstance(similarity, str):
         raise wrong_value(path, "similarity_fn_name", similarity, "a name, such as cosine")
     dim = None if values.get("truncate_dim") is None else count_of(path, values, "truncate_dim")

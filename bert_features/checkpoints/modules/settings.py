@@ -63,13 +63,15 @@ def _module(path: str | Path, module: object) -> tuple[str, str]:
     # normpath removes a ".." with the folder before it
     if ".." in folder.split("/") or not _PATH.fullmatch(below):
         raise wrong_value(path, "path", folder, "a folder below this one, such as 1_Pooling")
-    own = name.startswith("sentence_transformers.")
-    kind = _CLASSES.get(name.rpartition(".")[2]) if own else None
+    is_theirs = name.startswith("sentence_transformers.")
+    kind = _CLASSES.get(name.rpartition(".")[2]) if is_theirs else None
     return kind or shown(name).strip("'\""), below
 
 
-def module_problems(folder: Path, kind: str, path: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Why a module is not followed: what is missing, and settings whose value is not in `known`.
+def module_problems(
+    folder: Path, kind: str, path: str, allowed: Mapping[str, Any]
+) -> Iterator[str]:
+    """Why a module is not followed: what is missing, and settings whose value is not in `allowed`.
 
     Null, false and the like are followed for every setting.
     """
@@ -80,7 +82,7 @@ def module_problems(folder: Path, kind: str, path: str, known: Mapping[str, Any]
     # Nothing else is read of a Normalize, whose folder may be the folder of the Transformer.
     default = ... if kind == "Normalize" else ()
     for key, value in (read_json_object(file) if file.is_file() else {}).items():
-        followed = known.get(f"{kind}.{key}", known.get(key, default))
+        followed = allowed.get(f"{kind}.{key}", allowed.get(key, default))
         if value and followed is not ... and value not in followed:
             yield str(wrong_value(file, key, value, ", ".join(map(shown, [*followed, None]))))
 

@@ -119,9 +119,9 @@ def _check_modules(folder: Path, documents: Modules, queries: Modules) -> None:
     """Refuses modules that cannot be followed; raises CheckpointError."""
     kinds, of_queries = ([kind for kind, _ in modules] for modules in (documents, queries))
     if kinds != _DOCUMENTS or (queries != documents and of_queries not in ([], [_TABLE])):
-        found = ", ".join(kinds) + (f" and of queries {', '.join(of_queries)}" if queries else "")
+        listed = ", ".join(kinds) + (f" and of queries {', '.join(of_queries)}" if queries else "")
         raise CheckpointError(
-            f"its modules are {found}, not {', '.join(_DOCUMENTS)} and of queries the same or "
+            f"its modules are {listed}, not {', '.join(_DOCUMENTS)} and of queries the same or "
             f"{_TABLE}"
         )
     for kind, path in (*documents, *queries):
@@ -159,7 +159,7 @@ def _read_table(file: Path, transformer: Path) -> np.ndarray:
 
 def _table_file(folder: Path, inner: str) -> Path:
     paths = [folder / inner / name for name in TABLE_WEIGHTS] + [folder / TABLE_WEIGHTS[1]]
-    found = next((path for path in paths if path.is_file()), None)
-    if found is None:
+    file = next((path for path in paths if path.is_file()), None)
+    if file is None:
         raise CheckpointError(f"there is neither {inner}/{TABLE_WEIGHTS[0]} nor {TABLE_WEIGHTS[1]}")
-    return found
+    return file

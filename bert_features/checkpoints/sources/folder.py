@@ -38,12 +38,12 @@ def fetch(name: str) -> Path:
 def similar(name: str) -> str:
     """`did you mean 'a' or 'b'? `, of published names and neighbours; empty if none is similar."""
     path = files.path_as_given(name)
-    known = {}
+    names = {}
     if path.name == name:  # else it is a path
-        known = {one.lower(): repr(one) for one in (MINILM, *PUBLISHED, *ALIASES)}
+        names = {one.lower(): repr(one) for one in (MINILM, *PUBLISHED, *ALIASES)}
     with contextlib.suppress(OSError, ValueError):
         for entry in path.parent.iterdir():
             if entry.is_dir() or entry.suffix in (".safetensors", ".index"):
                 neighbour = prefix_of(entry.name)
-                known[neighbour.lower()] = repr(str(path.with_name(neighbour)))
-    return did_you_mean(path.name.lower(), known, likeness=0.7)
+                names[neighbour.lower()] = repr(str(path.with_name(neighbour)))
+    return did_you_mean(path.name.lower(), names, likeness=0.7)

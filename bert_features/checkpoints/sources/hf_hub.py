@@ -115,10 +115,10 @@ def fetch(name: str) -> Path:
     if pickles:
         folder = _download(model, revision, FILES + pickles)
     if not _holds(folder, "*.safetensors") and not _holds(folder, "pytorch_model.bin*"):
-        there: list[str] = []
+        names: list[str] = []
         with contextlib.suppress(Exception):  # without a network
-            there = huggingface_hub.HfApi().list_repo_files(model.id, revision=revision)
-        raise other_files.refusal(sorted(there), f"{PREFIX}{model.id}") or CheckpointError(
+            names = huggingface_hub.HfApi().list_repo_files(model.id, revision=revision)
+        raise other_files.refusal(sorted(names), f"{PREFIX}{model.id}") or CheckpointError(
             f"the model {model.id!r} of the Hugging Face Hub has no model.safetensors and no "
             "pytorch_model.bin; choose a model that has one of them"
         )

@@ -58,8 +58,8 @@ def local_file(path: str | Path) -> Path:
 
 
 def _tf_hub(name: str) -> Path:
-    found = tf_hub.fetch(name)
-    return store.fetch(found) if files.is_url(found) else Path(found)
+    folder_or_url = tf_hub.fetch(name)
+    return store.fetch(folder_or_url) if files.is_url(folder_or_url) else Path(folder_or_url)
 
 
 def _published(name: str) -> Path:

@@ -175,8 +175,8 @@ def _copy(
         for name in versions:
             (new / name).parent.mkdir(parents=True, exist_ok=True)
         with files.remote_errors(url, CheckpointError):
-            there = [f"{folder}/{name}" for name in versions]
-            filesystem.get(there, [str(new / name) for name in versions])
+            paths = [f"{folder}/{name}" for name in versions]
+            filesystem.get(paths, [str(new / name) for name in versions])
         for name, (size, _) in versions.items():
             received = (new / name).stat().st_size
             if size not in (None, received):

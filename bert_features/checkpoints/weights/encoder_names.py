@@ -38,12 +38,12 @@ def sort_names(
     Raises CheckpointError if there are two such encoders, or two names mean the same weight.
     """
     model_type = None if config is None else config.model_type
-    found = {name: weight_names.split_name(name, kind, model_type) for name in names}
-    prefix = _prefix(filter(None, found.values()), _required(config, len(names)), path)
+    parts = {name: weight_names.split_name(name, kind, model_type) for name in names}
+    prefix = _prefix(filter(None, parts.values()), _required(config, len(names)), path)
     roots: tuple[str, ...] = (prefix or "",)
     if prefix == "" and kind != "tf2":  # the objects of TF2 have no common beginnings
         roots = weight_names.scopes(kind, model_type)
-    stored = {name: split[1] for name, split in found.items() if split and split[0] == prefix}
+    stored = {name: split[1] for name, split in parts.items() if split and split[0] == prefix}
     poolers = trained_poolers(names, kind)
     weights = dict(poolers)
     for name, canonical in stored.items():
@@ -54,7 +54,7 @@ def sort_names(
             )
     groups: dict[str, list[str]] = collections.defaultdict(list)
     taken = {*stored, *poolers.values()}
-    for name in filter(lambda name: name not in taken, found):
+    for name in filter(lambda name: name not in taken, parts):
         default = "unknown" if name.startswith(roots) else "head"
         groups[weight_names.is_ignored(name, kind) or default].append(name)
     return StoredNames(prefix or "", weights, groups["unknown"], groups["head"])
@@ -75,10 +75,10 @@ def _required(config: BertConfig | None, count: int) -> set[str]:
     return {weight.canonical for weight in weight_names.weights(config, pooler=False)}
 
 
-def _prefix(found: Iterable[tuple[str, str]], required: set[str], path: Path) -> str | None:
+def _prefix(parts: Iterable[tuple[str, str]], required: set[str], path: Path) -> str | None:
     """The prefix of all required weights, or else of most weights; None without any weight."""
     groups = collections.defaultdict(set)
-    for prefix, canonical in found:
+    for prefix, canonical in parts:
         groups[prefix].add(canonical)
     whole = sorted(prefix for prefix, names in groups.items() if required <= names)
     if len(whole) > 1:

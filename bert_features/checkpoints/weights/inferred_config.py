@@ -36,8 +36,8 @@ def infer_config(weights: WeightFiles, name: str) -> BertConfig:
     names = sort_names(stored, weights.kind, weights.path).weights
     shapes = {canonical: stored[there] for canonical, there in names.items()}
     electra = weights.is_electra  # its embeddings may be narrower
-    known = {axis: shapes.get(weight, ()) for axis, weight in _MEASURED.items()}
-    wrong = [_MEASURED[axis] for axis, shape in known.items() if len(shape) not in _AXES[axis]]
+    measured = {axis: shapes.get(weight, ()) for axis, weight in _MEASURED.items()}
+    wrong = [_MEASURED[axis] for axis, shape in measured.items() if len(shape) not in _AXES[axis]]
     if wrong:
         raise CheckpointError(
             f"{name} has no bert_config.json, and its weights are not a BERT encoder's: "
@@ -48,21 +48,21 @@ def infer_config(weights: WeightFiles, name: str) -> BertConfig:
             f"{name} has no albert_config.json, and the weights of an ALBERT do not show the "
             "number of layers; pass config_file"
         )
-    hidden = known["query"][0] if electra else known["word"][1]
-    heads, source = _heads(known["query"], hidden, name, electra=electra)
+    hidden = measured["query"][0] if electra else measured["word"][1]
+    heads, source = _heads(measured["query"], hidden, name, electra=electra)
     values = {
-        "vocab_size": known["word"][0],
+        "vocab_size": measured["word"][0],
         "hidden_size": hidden,
         # Their number, not the highest: that may be anything.
         "num_hidden_layers": len(weight_names.blocks_of(shapes)),
         "num_attention_heads": heads,
-        "intermediate_size": known["intermediate"][1],
-        "max_position_embeddings": known["position"][0],
-        "type_vocab_size": known["type"][0],
+        "intermediate_size": measured["intermediate"][1],
+        "max_position_embeddings": measured["position"][0],
+        "type_vocab_size": measured["type"][0],
         "hidden_act": "gelu_tanh",
     }
     if electra:  # google-research/electra's gelu is the erf form
-        narrow = {"model_type": "electra", "embedding_size": known["word"][1]}
+        narrow = {"model_type": "electra", "embedding_size": measured["word"][1]}
         values |= narrow | {"hidden_act": "gelu_erf"}
     config = BertConfig.from_dict(values, family="google", source=f"{name} by its shapes")
     logger.info(

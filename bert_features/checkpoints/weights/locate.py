@@ -118,8 +118,8 @@ def _choose(folder: Path, names: Sequence[str], name: str) -> str | None:
     return _first((_PICKLE, f"pytorch_model{PICKLED_INDEX}"), names)
 
 
-def _first(wanted: Sequence[str | None], names: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
+def _first(preferred: Sequence[str | None], names: Sequence[str]) -> str | None:
+    return next((name for name in preferred if name in names), None)
 
 
 def _latest_in(state: bytes) -> str | None:

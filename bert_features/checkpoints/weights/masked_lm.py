@@ -75,13 +75,13 @@ def stored_head(
                 output_bias = f"{decoder}.bias"  # tied to the other; files have one or both
             places = (dense + kernel, dense + bias, norm + gamma, norm + beta, output_bias)
             by_name = dict(zip(_NAMES, places, strict=True))
-            wanted = {name: by_name[name] for name in head_shapes(config)}
+            expected = {name: by_name[name] for name in head_shapes(config)}
             if not config.decoder_bias:
-                del wanted[_BIAS]
-            if set(wanted.values()) <= names.keys():
-                found = {name: names[place] for name, place in wanted.items()}
+                del expected[_BIAS]
+            if set(expected.values()) <= names.keys():
+                head = {name: names[place] for name, place in expected.items()}
                 matrix = names.get(f"{decoder}.weight")
-                return found | ({"decoder": matrix} if matrix else {})
+                return head | ({"decoder": matrix} if matrix else {})
     return {}
 
 

@@ -49,8 +49,8 @@ def check_regular(path: Path) -> None:
     with contextlib.suppress(OSError, ValueError):  # whoever reads it says so
         is_folder = path.is_dir()
         inside = [*path.glob("*"), *path.glob("*/*")] if is_folder else path.parent.glob("*")
-        found = [each for each in inside if _READ.fullmatch(each.name)]
-        for each in [path, *found] if path.exists() and not is_folder else found:
+        listed = [each for each in inside if _READ.fullmatch(each.name)]
+        for each in [path, *listed] if path.exists() and not is_folder else listed:
             if not each.is_file():
                 raise CheckpointError(
                     f"{each} is a pipe, a device, a folder or a broken link; allowed there: a file"

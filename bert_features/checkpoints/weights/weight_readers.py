@@ -124,10 +124,10 @@ class WeightFiles:
         """The first of these files beside the weights; of a SavedModel, also among its assets."""
         folders = [self.root] + [self.root / "assets"] * self.in_saved_model
         paths = (folder / name for folder in folders for name in names)
-        found = next((path for path in paths if path.is_file()), None)
-        if found is not None:
-            check_pointer(found)
-        return found
+        file = next((path for path in paths if path.is_file()), None)
+        if file is not None:
+            check_pointer(file)
+        return file
 
 
 def open_weights(path: Path, kind: Kind) -> Reader:
@@ -246,8 +246,8 @@ def _keys_by_name(object_graph: bytes) -> dict[str, str]:
             # By the key: some optimizers name their slots as the variables they belong to.
             if weight_names.is_ignored(key, "tf2") == "optimizer":
                 continue
-            known = [n for n in (attribute.full_name, path) if n and _is_known(n)]
-            name = next((n for n in (*known, path) if n not in keys), key)
+            recognised = [n for n in (attribute.full_name, path) if n and _is_known(n)]
+            name = next((n for n in (*recognised, path) if n not in keys), key)
             keys[name] = key
     return keys
 
