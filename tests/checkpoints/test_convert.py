@@ -238,7 +238,7 @@ def test_an_unknown_format(write_source, tmp_path):
 def test_a_vocabulary_that_is_missing_or_anothers(write_source, tmp_path):
     folder = write_source(kind="tf1")
     (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"no vocab\.txt beside .*; pass vocab_file"):
+    with pytest.raises(CheckpointError, match="vocab_file"):
         convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
     (folder / "vocab.txt").write_text("\n".join([*TOY_VOCAB, "more"]))
     with pytest.raises(CheckpointError, match="has 31 pieces"):
@@ -274,7 +274,7 @@ def test_a_write_that_fails_leaves_what_was_there(write_source, tmp_path, monkey
 def test_overwriting(write_source, tmp_path):
     source = find_checkpoint(write_source(kind="tf1"))
     out = convert(source, tmp_path / "out", to="safetensors")
-    with pytest.raises(OutputError, match=r"out exists; pass overwrite=True to replace it"):
+    with pytest.raises(OutputError, match="overwrite"):
         convert(source, out, to="tf1")
     assert_same_checkpoint(find_checkpoint(convert(source, out, to="tf1", overwrite=True)), source)
     assert not (out / "model.safetensors").exists()

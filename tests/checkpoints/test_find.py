@@ -31,7 +31,7 @@ def test_weights_go_with_the_config_of_their_family_where_both_lie_there(copy, t
 
 
 def test_a_form_of_gelu_that_is_none(safetensors):
-    with pytest.raises(ConfigError, match="hidden_act is 'gelu'; allowed: gelu_erf, gelu_tanh"):
+    with pytest.raises(ConfigError, match="hidden_act"):
         find_checkpoint(safetensors, hidden_act="gelu")
 
 

@@ -171,13 +171,13 @@ def test_the_family_is_shown_by_the_config_or_else_by_the_weights(values, kind, 
         ({"model_type": "deberta-v2"}, "model_type is 'deberta-v2'; only these.*'bert', 'albert'"),
         ({"model_type": ["bert"]}, r"model_type is \['bert'\]; only these"),
         (ALBERT | {"inner_group_num": 2}, "inner_group_num is 2; only 1 is supported"),
-        (MODERNBERT | {"mlp_bias": True}, "mlp_bias is True; only False is supported"),
+        (MODERNBERT | {"mlp_bias": True}, "mlp_bias is True"),
         (
             MODERNBERT | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
-            "rope_type is 'yarn'; allowed: default",
+            "rope_type is 'yarn'",
         ),
-        (MODERNBERT | {"norm_first": False}, "norm_first is False; only True is supported"),
-        (ELECTRA | {"has_pooler": True}, "has_pooler is True; only False is supported"),
+        (MODERNBERT | {"norm_first": False}, "norm_first is False"),
+        (ELECTRA | {"has_pooler": True}, "has_pooler is True"),
         *(
             (MODERNBERT | wrong, "rope_parameters, .* is not what transformers writes")
             for wrong in (
@@ -202,7 +202,7 @@ def test_what_is_refused(values, message):
         (ROBERTA | {"pad_token_id": "<pad>"}, "pad_token_id"),
         (
             ROBERTA | {"pad_token_id": None},
-            "pad_token_id is null; roberta counts positions from it",
+            "pad_token_id is null",
         ),
         (MODERNBERT | {"layer_types": ["full_attention"] * 2}, "layer_types has 2 layers, num_hid"),
         (MODERNBERT | {"layer_types": ["conv"] * 22}, r"layer_types\.0: .*received 'conv'"),

@@ -50,11 +50,11 @@ def test_defaults_are_bert_base(tmp_path):
         # 0 in float32, and so NaN for a token of equal values.
         (GOOGLE | {"layer_norm_eps": 1e-46}, "layer_norm_eps: .*received 1e-46"),
         (GOOGLE | {"num_hidden_layers": float("nan")}, "num_hidden_layers"),
-        (GOOGLE | {"hidden_act": "swish"}, "hidden_act is 'swish'; allowed: gelu"),
-        (GOOGLE | {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; allowed: gelu"),
-        (GOOGLE | {"model_type": "deberta"}, "model_type is 'deberta'; only these"),
+        (GOOGLE | {"hidden_act": "swish"}, "hidden_act"),
+        (GOOGLE | {"hidden_act": ["gelu"]}, "hidden_act"),
+        (GOOGLE | {"model_type": "deberta"}, "model_type is 'deberta'"),
         (GOOGLE | {"position_embedding_type": "relative_key"}, "only 'absolute' is supported"),
-        (GOOGLE | {"is_decoder": True}, "is_decoder is True; only False is supported"),
+        (GOOGLE | {"is_decoder": True}, "is_decoder is True"),
     ],
 )
 def test_what_is_refused(tmp_path, values, message):

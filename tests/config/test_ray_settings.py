@@ -20,7 +20,7 @@ def test_bounds_are_one_number_or_two(actors, bounds):
 
 @pytest.mark.parametrize("actors", ["0", "8:2", "a", "1:", ":3", "-1", "1:2:3", ""])
 def test_other_bounds_are_refused(actors):
-    with pytest.raises(ConfigError, match=r"ray_actors is .*; allowed: a number of actors, or MIN"):
+    with pytest.raises(ConfigError, match="ray_actors"):
         RaySettings.parse("local", actors)
 
 
@@ -41,5 +41,5 @@ def test_resources_are_names_with_amounts(resources, amounts):
     "resources", ["CPU", "CPU=", "CPU=0", "CPU=1.5", "CPU=1.2.3", "CPU=-1", "", {}, {"CPU": "2"}]
 )
 def test_other_resources_are_refused(resources):
-    with pytest.raises(ConfigError, match=r"ray_resources is .*; allowed: amounts of Ray's"):
+    with pytest.raises(ConfigError, match="ray_resources"):
         RaySettings.parse("local", resources=resources)

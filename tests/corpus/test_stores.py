@@ -180,7 +180,7 @@ def test_a_folder_that_may_not_be_written(config, texts, s3):
             "{bucket}/run.parquet",
             "is an address, where only folders .* end the output with /",
         ),
-        ("https://example.org/run/", "is on a web server, where nothing can be written"),
+        ("https://example.org/run/", "is on a web server"),
         ("{bucket}/other/", r"holds other files \(notes.txt\)"),
         ("{bucket}/other/notes.txt/", "cannot read .*: it is a file, not a folder"),
     ],

@@ -28,8 +28,8 @@ def layer(request):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({IDS: BATCH[IDS], MASK: BATCH[MASK]}, "the inputs lack input_type_ids; they hold input_w"),
-        (BATCH[IDS], "the inputs are ndarray; allowed: a dict of input_word_ids"),
+        ({IDS: BATCH[IDS], MASK: BATCH[MASK]}, "the inputs lack input_type_ids"),
+        (BATCH[IDS], "the inputs are ndarray"),
         (every(lambda ids: ids.astype(np.float32)), "input_word_ids is float32; allowed: int"),
         (every(lambda ids: keras.Input((S,))), r"keras.Input\(\(S,\), dtype='int32'"),
         (every(lambda ids: ids[0]), r"input_word_ids has shape \(9,\); allowed: \[B, S\]"),
@@ -40,14 +40,14 @@ def layer(request):
         ({MASK: keras.Input((8,), dtype="int32")}, r"input_mask has shape \(None, 8\)"),
         ({MASK: (BATCH[MASK] - 1) * 10000}, r"input_mask has -10000; .*\(1 for tokens and 0 for"),
         ({MASK: (BATCH[MASK] - 1.0) * 1e4}, "input_mask is float64; .*; 1 or True for tokens"),
-        ({IDS: BATCH[IDS] > 0}, "input_word_ids is bool; allowed: integers"),
+        ({IDS: BATCH[IDS] > 0}, "input_word_ids is bool"),
         ({IDS: -BATCH[IDS]}, r"input_word_ids has -28; allowed: 0 to 29 \(the ids of the voc"),
         ({IDS: tf.constant(BATCH[IDS]) + 40000}, "input_word_ids has 40028; allowed: 0 to 29"),
         ({TYPES: BATCH[TYPES] + 1}, r"input_type_ids has 2; allowed: 0 to 1 \(this bert has 2\)"),
         ({IDS: tf.ragged.constant([[1], [2, 3]])}, r"a RaggedTensor; pass input_word_ids.to_tens"),
         ({IDS: tf.sparse.from_dense(BATCH[IDS])}, r"a SparseTensor; pass tf.sparse.to_dense\(inpu"),
         ({IDS: [[1], [2, 3]]}, "input_word_ids has rows of different lengths; pad them"),
-        ({IDS: None}, "input_word_ids is object; allowed: integers"),
+        ({IDS: None}, "input_word_ids is object"),
     ],
 )
 def test_what_is_refused(layer, inputs, message):

@@ -50,13 +50,13 @@ def test_what_the_reader_refuses(toy_text, toy_ids, tmp_path):
         match=r"no output 'layer_output_2' in .*; it has input_mask, input_word_ids, last, mean",
     ):
         load_export(toy_text)(["a"], output="layer_output_2")
-    with pytest.raises(InputError, match="the texts are str; allowed: a list of strings"):
+    with pytest.raises(InputError, match="the texts are str"):
         load_export(toy_text)("a")
     with pytest.raises(InputError, match="this export takes a dict of input_word_ids"):
         load_export(toy_ids)(["a"])
     with pytest.raises(OutputError, match=r"cannot read x+: File name too long; pass the folder"):
         load_export("x" * 300)
-    with pytest.raises(OutputError, match=r"is no export: it has no saved_model\.pb"):
+    with pytest.raises(OutputError, match=r"saved_model\.pb"):
         load_export(tmp_path)
     (tmp_path / "saved_model.pb").write_bytes(b"nothing of the kind")
     with pytest.raises(OutputError, match="cannot be read as an export"):

@@ -83,7 +83,7 @@ def test_layers_that_do_not_fit_the_modules(tmp_path):
     message = "a Dense module for 16 values, and this output has 32 before it"
     with pytest.raises(ConfigError, match=message):
         FeatureExtractor.from_checkpoint(folder, **AUTO, layers=[-1, 0], combine="concat")
-    with pytest.raises(ConfigError, match="dim is 17; the vector has 16 values"):
+    with pytest.raises(ConfigError, match="dim"):
         FeatureExtractor.from_checkpoint(folder, **AUTO, dim=17)
 
 

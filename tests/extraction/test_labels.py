@@ -113,7 +113,7 @@ def test_a_folder_is_continued_with_the_same_labels(config, path, tmp_path):
     extract(sharded, path, f"{folder}/")
     assert shards[1].read_bytes() == before
     assert [record.word_labels for record in read_features(folder)] == KEPT
-    with pytest.raises(OutputError, match="label_field 'y', now None"):
+    with pytest.raises(OutputError, match="label_field"):
         extract(sharded.model_copy(update={"label_field": None}), path, f"{folder}/")
 
 
@@ -137,7 +137,7 @@ def test_a_table_in_memory_has_labels(config):
     (record,) = FeatureExtractor(plain)([["no"]])
     assert record.word_labels is None
     tokens = ExtractConfig(checkpoint=config.checkpoint, do_lower_case=True, layers=-1)
-    with pytest.raises(ConfigError, match="label_field is 'y', and no output has level 'word'"):
+    with pytest.raises(ConfigError, match="label_field"):
         FeatureExtractor(tokens)(table, tokens_field="t", label_field="y")
 
 

@@ -57,7 +57,7 @@ def test_both_sides_are_those_of_sentence_transformers(tmp_path, name):
     ragged = extractor.encode_document(TEXTS, ragged=True)
     single = extractor.encode_query(TEXTS[1])
     close(extractor.similarity(single, ragged), scores(name)[[1]], atol=1e-4)
-    with pytest.raises(ConfigError, match="function is 'cosine'; only single dense vectors have"):
+    with pytest.raises(ConfigError, match="function is 'cosine'"):
         extractor.similarity(queries, documents, function="cosine")
     # Without a word about the side texts are documents.
     close(np.concatenate(encoded(extractor, "document")), extractor.encode(TEXTS, ragged=True)[0])
@@ -113,7 +113,7 @@ CHANGES = [
 @pytest.mark.parametrize(("changes", "message"), CHANGES, ids=[m for _, m in CHANGES])
 def test_settings_that_would_change_the_numbers_are_refused_by_name(tmp_path, changes, message):
     folder = write("classic", tmp_path / "in", **changes)
-    with pytest.raises(CheckpointError, match=r"^multi-vectors are unavailable: ") as raised:
+    with pytest.raises(CheckpointError, match="multi-vectors are unavailable") as raised:
         FeatureExtractor.from_checkpoint(folder, **KIND)
     assert message in str(raised.value)
     assert find_checkpoint(folder).multi_vector.unsupported  # and its layers can be computed
@@ -252,7 +252,7 @@ def test_copies_keep_the_projection(tmp_path):
     assert copy.multi_vector.modules == own.multi_vector.modules
     for name, values in read_dense(own, own.dense).items():
         np.testing.assert_array_equal(read_dense(copy, copy.dense)[name], values)
-    with pytest.raises(ConfigError, match="'multi_vector', which an export cannot have"):
+    with pytest.raises(ConfigError, match="'multi_vector'"):
         export_savedmodel(tmp_path / "export", checkpoint=own, outputs=[KIND])
 
 

@@ -181,7 +181,7 @@ def test_rows_of_tables_and_neighbors(settings, tmp_path):
     assert frame["span_labels"].tolist() == ["q", ""]
     np.testing.assert_array_equal(frame["features"][1], file[0].features["features"][1])
     assert len(file.to_pandas(level="sequence")) == 2
-    with pytest.raises(OutputError, match=r"level is 'word'; allowed in .*: span"):
+    with pytest.raises(OutputError, match="level"):
         file.to_pandas(level="word")
     hit, other = nearest(file, TEXT[:16])
     assert (hit.unique_id, hit.position, hit.span, hit.tokens) == ("x", 0, TEXT[:16], None)
@@ -190,7 +190,7 @@ def test_rows_of_tables_and_neighbors(settings, tmp_path):
     first, _ = nearest(file, TEXT, token=TEXT[18:32])
     assert first.position == 1
     assert first.similarity == pytest.approx(1, abs=1e-6)
-    with pytest.raises(ConfigError, match="token is 'zz', which is not in the query"):
+    with pytest.raises(ConfigError, match="token is 'zz'"):
         nearest(file, TEXT, token="zz")
 
 
@@ -225,5 +225,5 @@ def test_a_letter_that_lower_case_makes_two():
 
 
 def test_an_export_has_no_spans(tmp_path):
-    with pytest.raises(ConfigError, match="has level 'span', and a SavedModel cannot find spans"):
+    with pytest.raises(ConfigError, match="has level 'span'"):
         export_savedmodel(tmp_path / "x", outputs=[{"level": "span", "layers": [-1]}])

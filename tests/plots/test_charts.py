@@ -237,7 +237,7 @@ def test_half_a_surrogate_pair_stops_nothing(tmp_path, suffix):
     [
         ("new.pdf", r"the file type \.pdf is unknown; allowed: \.png, \.svg, \.html"),
         ("new", "the file type without a suffix is unknown"),
-        ("old.svg", r"old\.svg exists; pass overwrite=True to replace it"),
+        ("old.svg", "overwrite"),
         ("absent/new.svg", "there is no folder .*absent; create it"),
         ("in.html", "the input and the figure are the same file"),
     ],

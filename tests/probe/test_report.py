@@ -77,7 +77,7 @@ def test_a_features_file_gives_the_same_examples(config, given, path, tmp_path):
     ):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [0], ["max"])
     assert find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [-1]).pairs == [(2, "mean")]
-    with pytest.raises(ConfigError, match=r"label_field is 'y', but .* is a features file, which"):
+    with pytest.raises(ConfigError, match="label_field"):
         find_origin(str(tmp_path / "words.npz"), config)
 
 
@@ -104,9 +104,7 @@ def test_the_test_has_the_same_layers_and_model(config, path, tmp_path):
 def test_a_features_file_without_labels_is_refused(given, path, tmp_path):
     plain = given | {"label_field": None, "layers": [-1]}
     extract(ExtractConfig.of(plain), path, tmp_path / "words.parquet")
-    with pytest.raises(
-        InputError, match=r"words\.parquet has no labels of words or spans; extract"
-    ):
+    with pytest.raises(InputError, match=r"words\.parquet"):
         find_origin(str(tmp_path / "words.parquet"), ExtractConfig())
     assert read_features(tmp_path / "words.parquet")[0].word_labels is None
 

@@ -110,7 +110,7 @@ def test_missing_values_and_wrong_columns(make):
     columns = {"text": ["one", None, "three"], "n": [1, 2, 3]}
     with pytest.raises(InputError, match=r"row 1 \(counted from 0\): 'text' is null; fill"):
         list(examples_of_texts(make(columns), text_field="text"))
-    with pytest.raises(InputError, match=r"no column 'body'; the columns are text, n"):
+    with pytest.raises(InputError, match="no column 'body'"):
         list(examples_of_texts(make(columns), text_field="body"))
     with pytest.raises(InputError, match=r"the column 'n' is of type int64; allowed: string"):
         list(examples_of_texts(make(columns), text_field="n"))
@@ -141,10 +141,10 @@ def test_columns_that_are_not_needed_may_hold_anything():
     frame = pd.DataFrame({"text": ["one"], "object": [object()], 3: [4]})
     assert list(examples_of_texts(frame, text_field="text")) == [InputExample(0, "one")]
     mixed = pd.DataFrame({"text": pd.Series(["one", 2], dtype=object)})
-    with pytest.raises(InputError, match=r"the DataFrame: cannot be read as a table: .*int"):
+    with pytest.raises(InputError, match="the DataFrame"):
         list(examples_of_texts(mixed, text_field="text"))
     large = pd.DataFrame({"text": ["one"], "id": pd.Series([1 << 70], dtype=object)})
-    with pytest.raises(InputError, match=r"the DataFrame: cannot be read as a table: .* int too"):
+    with pytest.raises(InputError, match="the DataFrame"):
         list(examples_of_texts(large, text_field="text"))
 
 
@@ -153,7 +153,7 @@ def test_a_dataset_keeps_its_selection():
     read = list(examples_of_texts(dataset, text_field="text"))
     assert read == [InputExample("z", ""), InputExample("x", "one")]
     parts = DatasetDict(train=dataset, test=dataset)
-    with pytest.raises(InputError, match="texts is a DatasetDict of train, test; pass one of the"):
+    with pytest.raises(InputError, match="texts is a DatasetDict of train"):
         list(examples_of_texts(parts))
 
 
@@ -164,12 +164,12 @@ def test_the_fields_of_the_settings_are_the_defaults():
     words = list(examples_of_texts(columns, settings, tokens_field="words"))
     assert words == [of_words("k", "two")]
     assert list(examples_of_texts(["text"], settings)) == [InputExample(0, "text")]
-    with pytest.raises(ConfigError, match="text_field names a column, but texts is a list, not a"):
+    with pytest.raises(ConfigError, match="text_field"):
         list(examples_of_texts(["text"], text_field="body"))
 
 
 def test_what_is_no_column_of_texts():
-    with pytest.raises(InputError, match="'text' is one string; expected a column"):
+    with pytest.raises(InputError, match="'text' is one string"):
         list(examples_of_texts({"text": "abc"}, text_field="text"))
     with pytest.raises(InputError, match=r"a LazyFrame, .*; pass what its \.collect\(\) re"):
         list(examples_of_texts(pl.LazyFrame({"text": ["a"]}), text_field="text"))

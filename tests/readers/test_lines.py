@@ -109,7 +109,7 @@ def test_the_limit_is_exact_and_counts_bytes(tmp_path):
 def test_the_limit_is_a_setting():
     assert ExtractConfig().input_settings() == InputFormat()
     assert ExtractConfig(max_line_bytes=7).input_settings().max_line_bytes == 7
-    with pytest.raises(ConfigError, match="max_line_bytes is set, but the input is read as parq"):
+    with pytest.raises(ConfigError, match="max_line_bytes"):
         read_examples("in.parquet", InputFormat(max_line_bytes=7))
 
 

@@ -86,7 +86,7 @@ def test_a_file_in_memory():
     with fsspec.open("memory://bucket/in.jsonl", "wb") as file:
         file.write(b'{"text": "a"}\n')
     assert read("memory://bucket/in.jsonl") == [InputExample(0, "a")]
-    with pytest.raises(InputError, match=r"cannot read memory://bucket/absent: no such file"):
+    with pytest.raises(InputError, match="memory://bucket/absent"):
         read("memory://bucket/absent")
 
 

@@ -50,12 +50,12 @@ def test_a_wrong_span_elsewhere(tmp_path):
     table = pa.table({"text": ["a", "b"], "s": [[[0, 1]], [[0, 2]]]})
     with pytest.raises(InputError, match=r"row 1 \(counted from 0\): s\[0\] is \[0, 2\], outside"):
         list(examples_of_texts(table, text_field="text", span_field="s"))
-    with pytest.raises(InputError, match="column 's' is of type string; allowed: a list"):
+    with pytest.raises(InputError, match="column 's' is of type string"):
         list(examples_of_texts({"text": ["a"], "s": ["x"]}, text_field="text", span_field="s"))
-    with pytest.raises(ConfigError, match="spans is given with a table; pass span_field"):
+    with pytest.raises(ConfigError, match="spans"):
         list(examples_of_texts(table, text_field="text", spans=[]))
     for spans in ([[]], [[], [], []]):
-        with pytest.raises(InputError, match="spans has fewer or more entries than there are text"):
+        with pytest.raises(InputError, match="spans"):
             list(examples_of_texts(["a", "b"], spans=spans))
     with pytest.raises(InputError, match=r"texts\[0\]\.spans\[0\] is .*outside of its text"):
         list(examples_of_texts([InputExample(0, "a", spans=(Span(0, 2),))]))

@@ -46,7 +46,7 @@ def test_quotes_in_tsv_are_text(tmp_path):
 @pytest.mark.parametrize("content", ['"id"\t"text"\n1\ta\n', 'id\ttext\n1\t"a\tb"\n'])
 def test_a_tsv_whose_fields_are_quoted_is_refused_with_the_cure(tmp_path, content):
     path = write(tmp_path, "in.tsv", content)
-    with pytest.raises(InputError, match=r"quotes are text here: .* pass quoting=True"):
+    with pytest.raises(InputError, match="quoting"):
         read(path)
     assert len(read(path, quoting=True)) == 1
 

@@ -442,7 +442,7 @@ def test_jax_that_is_not_installed(monkeypatch):
 
 
 def test_a_runtime_that_does_not_exist():
-    with pytest.raises(ConfigError, match="runtime is 'torch'; allowed: auto, tensorflow, jax"):
+    with pytest.raises(ConfigError, match="runtime"):
         selection.choose_runtime("torch")
 
 

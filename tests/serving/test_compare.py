@@ -96,7 +96,7 @@ def test_settings_and_objects(make, toy, tmp_path):
     extractor = FeatureExtractor(config)
     for side in (config, file, extractor, extractor.recipe):
         assert said(side, make("mean.npz")) == EQUAL
-    with pytest.raises(ConfigError, match="int has no recipe; allowed: the path or address of"):
+    with pytest.raises(ConfigError, match="int has no recipe"):
         compare(make("mean.npz"), 3)
 
 
@@ -179,7 +179,7 @@ def test_an_export(make, toy, tmp_path, monkeypatch):
     shutil.copy(tmp_path / "text" / "recipe.json", tmp_path / "ids")
     assert said(ids, text, feature="features").endswith("ids has no canaries")
     (tmp_path / "ids" / "recipe.json").write_text("{")
-    with pytest.raises(OutputError, match=r"cannot read .*recipe\.json \(.*\); export again"):
+    with pytest.raises(OutputError, match=r"recipe\.json"):
         compare(ids, text)
 
 

@@ -34,7 +34,7 @@ def test_without_ray_serve_the_line_that_installs_it(monkeypatch):
 )
 def test_the_service_has_floats_only(toy, settings):
     config = ExtractConfig.of({"checkpoint": toy, **settings})
-    with pytest.raises(ConfigError, match=r"dtype is 'int8', .*; for the service pass 'float32'"):
+    with pytest.raises(ConfigError, match="dtype"):
         config_with_outputs(config)
 
 

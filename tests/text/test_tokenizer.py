@@ -246,7 +246,7 @@ def test_texts_are_not_split_like_bert_without_wordpiece_and_words_need_no_split
         return [table.row_splits, table.all_pieces, table.starts, table.ends]
 
     assert rows("bert", words) == rows("whitespace", words)
-    with pytest.raises(ConfigError, match=r"word_split is 'bert', .* pass word_split='whitespace'"):
+    with pytest.raises(ConfigError, match="word_split"):
         rows("bert", words, InputExample(1, "a text"))
 
 

@@ -277,9 +277,9 @@ def test_crafted_pickles_run_nothing(tmp_path):
             "asks for 'os.system', which weights do no",
         ),
         (b"\x8c\2os\x8c\6system\x93", r"'os\.system', .* not read\. If you trust it, load it"),
-        (b"(ios\nsystem\n", "asks for the instruction INST, which weights do not need"),
+        (b"(ios\nsystem\n", "asks for the instruction INST"),
         (torch.tensor(STORAGE, [5], [1]), "a tensor does not lie in its storage of 4 elements"),
-        (torch.mapping({"epoch": b"K\1"}), "holds 'epoch', which is no tensor"),
+        (torch.mapping({"epoch": b"K\1"}), "holds 'epoch'"),
     ],
 )
 def test_what_a_refusal_says(tmp_path, body, message):
