@@ -1,24 +1,21 @@
 """A web server of a few files that misbehaves on demand, and remembers what it was asked for."""
 
 import contextlib
-import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FileServer:
-    """Serves `files` (path -> bytes), with ranges.
+    """Serves `files` (path -> bytes).
 
     `script` holds what the next answers do instead: functions of (handler, body), used up one by
-    one. `asked` holds the headers of each request, `sent` the bytes of each answer's body,
-    counted as they set out.
+    one. `asked` holds the headers of each request.
     """
 
     def __init__(self):
         self.files = {}
         self.script = []
         self.asked = []
-        self.sent = []
         self._lock = threading.Lock()
         outer = self
 
@@ -30,12 +27,10 @@ class FileServer:
                 body = outer.files.get(self.path)
                 with outer._lock:
                     outer.asked.append(dict(self.headers))
-                    outer.sent.append(0)
-                    self.number = len(outer.sent) - 1
                     answer = outer.script.pop(0) if outer.script else serve
                 self.close_connection = True
                 if body is None:
-                    status(404)(self, b"")
+                    self.head(404, Content_Length=0)
                 else:
                     # A client that hangs up, having had enough, is no failure of the server.
                     with contextlib.suppress(ConnectionError):
@@ -48,8 +43,6 @@ class FileServer:
                 self.end_headers()
 
             def send(self, body):
-                # Before: the client may have all of it, and look, before this thread goes on.
-                outer.sent[self.number] += len(body)
                 self.wfile.write(body)
                 self.wfile.flush()
 
@@ -72,17 +65,8 @@ class FileServer:
 
 
 def serve(handler, body):
-    """As a good server does: the whole file, or the rest that was asked for."""
-    wanted = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
-    first = int(wanted[1]) if wanted else 0
-    if not wanted:
-        handler.head(200, Content_Length=len(body))
-    elif first >= len(body):
-        handler.head(416, Content_Range=f"bytes */{len(body)}", Content_Length=0)
-    else:
-        stated = f"bytes {first}-{len(body) - 1}/{len(body)}"
-        handler.head(206, Content_Range=stated, Content_Length=len(body) - first)
-    handler.send(body[first:])
+    handler.head(200, Content_Length=len(body))
+    handler.send(body)
 
 
 def breaks_off_after(count):
@@ -91,24 +75,6 @@ def breaks_off_after(count):
     def answer(handler, body):
         handler.head(200, Content_Length=len(body))
         handler.send(body[:count])
-
-    return answer
-
-
-def answers(code, **headers):
-    """Says whatever it is told to say, and sends the whole file."""
-
-    def answer(handler, body):
-        handler.head(code, **headers)
-        handler.send(body)
-
-    return answer
-
-
-def status(code):
-    def answer(handler, body):
-        handler.head(code, Content_Length=5)
-        handler.send(b"sorry")
 
     return answer
 
