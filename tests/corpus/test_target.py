@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.config.settings import Marks, describe_allowed
 from bert_features.corpus.target import check_run, decide_format, files_read, find_target
 from bert_features.errors import ConfigError, InputError, OutputError
 from tests.other_values import ALONE
@@ -78,6 +80,8 @@ def test_each_file_that_a_setting_names_is_among_those_that_are_read():
             assert any(path.startswith("some/where") for path in read), name
             named.add(name)
     assert named >= {"checkpoint", "config_file", "vocab_file", "calibration", "cache"}
+    for name, field in OutputConfig.model_fields.items():
+        assert bool(Marks.of(field).reads) is ("path" in describe_allowed(field)), name
 
 
 def test_the_sidecar_is_among_the_files_that_are_written(files):
