@@ -172,7 +172,8 @@ def _with_agreement(vectors: tuple[str, ...], exact: Distance | None) -> tuple[s
 
 def check_numbers(begun: Recipe, now: Recipe) -> None:
     """Refuses canaries that are others than those of a run that has begun; raises OutputError."""
-    for name in (name for name in now.canaries if name in begun.canaries):
+    both = now.canaries.keys() & begun.canaries.keys()
+    for name in filter(both.__contains__, now.outputs):  # ids have canaries alone
         found = distance(begun.canaries[name], now.canaries[name])
         if not found.is_within(_TOLERANCES[_precision(now, name)][0]):
             raise OutputError(
