@@ -66,7 +66,7 @@ class _Asked(NamedTuple):
     """The settings of a single output, and the named outputs, as a user passed them."""
 
     single: Mapping[str, Any]
-    named: Sequence[OutputConfig] | None
+    named: Sequence[OutputConfig]
 
 
 class ExtractConfig(Settings):
@@ -304,13 +304,15 @@ class ExtractConfig(Settings):
         own = {name: value for name, value in values.items() if name not in OUTPUT_SETTINGS}
         single = {name: value for name, value in values.items() if name in OUTPUT_SETTINGS}
         if single or "outputs" in own:
-            own["outputs"] = _Asked(single, own.get("outputs") or None)
+            own["outputs"] = _Asked(single, own.get("outputs", ()))
         return own
 
     @field_validator("outputs", mode="before")
     @classmethod
     def _gather(cls, asked: "_Asked") -> tuple[OutputConfig, ...]:
-        return gather_outputs(asked.single, asked.named)
+        return gather_outputs(
+            asked.single, None if asked.named == () else parse_outputs(asked.named)
+        )
 
     @model_validator(mode="before")
     @classmethod

@@ -164,8 +164,6 @@ class InputFormat(Settings):
         """Checks settings; the format may stand alone, as in `InputFormat("csv")`."""
         super().__init__(format=format, **values)
 
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
-
     @model_validator(mode="after")
     def _texts_or_words(self) -> Self:
         text_field = self.text_field if self.text_field is not None else self.text_b_field

@@ -196,11 +196,16 @@ class Settings(BaseModel):
         return value
 
     def __init__(self, /, **values: Any) -> None:
-        """Checks settings as `of` does, with the same errors."""
-        self.__setstate__(type(self).of(values).__getstate__())
+        """Checks settings and freezes them; lists become tuples, which TOML does not have.
 
-    # As BaseModel marks its own: checking a dict does not call `__init__`, which calls the check.
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+        ConfigError: one error with every unknown key and every value that is not allowed.
+        """
+        values = {k: self._plain(k, v) for k, v in values.items()}
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            problems = dict.fromkeys(self._problem(each, values) for each in error.errors())
+            raise ConfigError("; ".join(problems)) from error
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields replaced, which are not checked; ConfigError: no such field."""
@@ -217,26 +222,16 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
-        """Checks settings and freezes them.
-
-        Args:
-          values: setting -> value; lists become tuples, which TOML does not have.
-          source: where they come from, for error messages.
-
-        Raises:
-          ConfigError: one error with every unknown key and every value that is not allowed.
-        """
+        """Makes settings of a table; ConfigError names `source`, where they come from."""
         where = f"{source}: " if source else ""
         if not isinstance(values, Mapping):
             raise ConfigError(
                 f"{where}{shown(values)} is not a table of settings; write key = value"
             )
-        values = {k: cls._plain(k, v) for k, v in values.items()}
         try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            problems = dict.fromkeys(cls._problem(each, values) for each in error.errors())
-            raise ConfigError(where + "; ".join(problems)) from error
+            return cls(**{str(k): v for k, v in values.items()})
+        except ConfigError as error:
+            raise ConfigError(f"{where}{error}") from error
 
     @classmethod
     def _plain(cls, name: str, value: Any) -> Any:
