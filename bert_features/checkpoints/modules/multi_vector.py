@@ -78,7 +78,7 @@ class Fill:
 
 
 @dataclass(frozen=True)
-class Side:
+class TextSettings:
     """What is done to queries, or to documents.
 
     Attributes:
@@ -112,8 +112,8 @@ class MultiVectorSettings:
     """
 
     form: str
-    query: Side = Side()
-    document: Side = Side()
+    query: TextSettings = TextSettings()
+    document: TextSettings = TextSettings()
     prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
     markers: tuple[tuple[str, ...], ...] = ()
     modules: tuple[Module, ...] = ()
@@ -222,8 +222,8 @@ def _read_modules(
     texts = {QUERY: prompts.get(QUERY, ""), DOCUMENT: prompts.get(name, "")}
     return MultiVectorSettings(
         form,
-        query=Side(texts[QUERY], query_length, skipped[QUERY], fill),
-        document=Side(texts[DOCUMENT], document_length, skipped[DOCUMENT]),
+        query=TextSettings(texts[QUERY], query_length, skipped[QUERY], fill),
+        document=TextSettings(texts[DOCUMENT], document_length, skipped[DOCUMENT]),
         prompts={**texts, **prompts},
         markers=markers,
         modules=tuple(done),
@@ -342,8 +342,8 @@ def _read_stanford(folder: Path, weights: WeightFiles) -> MultiVectorSettings:
     most = read_transformer(folder)[0]
     return MultiVectorSettings(
         STANFORD,
-        query=Side(texts[QUERY], fill.length, (), fill),
-        document=Side(texts[DOCUMENT], document or most, tuple(string.punctuation) * skips),
+        query=TextSettings(texts[QUERY], fill.length, (), fill),
+        document=TextSettings(texts[DOCUMENT], document or most, tuple(string.punctuation) * skips),
         prompts=texts,
         markers=tuple((text, text.strip()) for text in texts.values()),
         modules=(projection, "normalize"),

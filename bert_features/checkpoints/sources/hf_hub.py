@@ -133,7 +133,7 @@ def _download(model: HubModel, revision: str | None, files: list[str]) -> Path:
             huggingface_hub.snapshot_download(model.id, revision=revision, allow_patterns=files)
         )
     except Exception as error:  # its own, the HTTP library's and the system's
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise CheckpointError(
             f"{'' if model.marked else f'there is no such path{_hint(model)}, and '}"
             f"the model {model.id!r}"
