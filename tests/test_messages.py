@@ -7,6 +7,7 @@ what changed:
     UPDATE_MESSAGES=1 python -m pytest tests/test_messages.py
 """
 
+import dataclasses
 import difflib
 import json
 import os
@@ -29,19 +30,19 @@ from bert_features.config.ray_settings import RaySettings
 from bert_features.config.serve_settings import Limits, ServeSettings
 from bert_features.config.shards import Shard
 from bert_features.errors import BertFeaturesError
+from bert_features.export.savedmodel import export_savedmodel
 from bert_features.extraction.similarity import compute_similarity
 from bert_features.formats.records import Feature, FeatureBatch
 from bert_features.neighbors.nearest import nearest
 from bert_features.readers.examples import read_examples
 from bert_features.serving.compare import compare
 from tests.cli.command_line import run as run_command
-from tests.formats.feature_files import write
+from tests.formats.feature_files import make_batch, write
 from tests.readers.inputs import json_lines, with_ids, write_parquet
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 MESSAGES = Path(__file__).parent / "data" / "messages.txt"
-WORDS = ("token", "word")  # the outputs of TWO
 QUICK = ("# Settings of a run", "# Input files", "# Features files", "# The service")
 
 
@@ -66,7 +67,11 @@ def write_to(output, inputs="words.txt", *, settings=(), **how):
     """Extracts the features of the toy checkpoint."""
     given = {"checkpoint": "toy", "do_lower_case": True, "layers": -1, "max_seq_length": 8}
     given = {name: value for name, value in (given | dict(settings)).items() if value is not None}
-    return extract(ExtractConfig(**given), inputs, output, **how)
+    before = set(Path().rglob("*"))
+    try:
+        return extract(ExtractConfig(**given), inputs, output, **how)
+    finally:
+        assert set(Path().rglob("*")) == before
 
 
 def changed(change=None, **files):
@@ -109,10 +114,25 @@ class CommandError(Exception):
 
 
 def run(line):
-    """Runs a command; its refusal is raised."""
+    """Runs a command; its refusal is raised, with what it said beside one line and what it left."""
+    before = set(Path().rglob("*"))
     result = run_command(*shlex.split(line))
-    *_, last = result.stderr.splitlines()
-    raise CommandError(f"{result.exit_code}, {last}")
+    said = [each for each in result.stderr.splitlines() if not each.startswith("running on")]
+    left = sorted(map(str, set(Path().rglob("*")) - before))
+    raise CommandError(f"{result.exit_code}, {' | '.join(said)}" + f" LEFT {left}" * bool(left))
+
+
+def extraction(options, content="a b\n"):
+    """Runs `extract` on a file of this content, with a ledger."""
+    Path("in.txt").write_bytes(content.encode() if isinstance(content, str) else content)
+    defaults = "--checkpoint toy --uncased --layers=-1 --max-seq-length 16 --ledger l"
+    run(f"extract in.txt -o o.parquet {defaults} {options}")
+
+
+def export_to(folder, **settings):
+    """Exports the toy checkpoint."""
+    settings = {"signature": "text", "do_lower_case": True} | settings
+    export_savedmodel(folder, checkpoint="toy", **settings)
 
 
 def prepare():
@@ -124,21 +144,25 @@ def prepare():
     Path("empty").mkdir()
     vectors = np.eye(3, 4, dtype=np.float32)
     feature = Feature("text", (-1,), "none", 4, "float32", "sequence", "mean")
+    shutil.copy(MESSAGES.parent / "topics.csv", "topics.csv")
     write(Path("f.npz"), "npz", (feature,), FeatureBatch(np.arange(3), {"text": vectors}))
+    both = (feature, dataclasses.replace(feature, name="piece", level="token", pooling="none"))
+    write(Path("two.npz"), "npz", both, make_batch(both, [1, 2]))
 
 
 NAMES = {
-    **{each.__name__: each for each in (ExtractConfig, InputFormat, OutputConfig, RaySettings)},
-    **{each.__name__: each for each in (Limits, ServeSettings, Shard, FeatureExtractor, Client)},
-    **{
-        each.__name__: each
-        for each in (compare, read_examples, read_features, nearest, changed, run)
-    },
-    **{each.__name__: each for each in (resolve_buckets, find_checkpoint, read, plan, write_to)},
-    **{each.__name__: each for each in (compute_similarity, get_features, json_lines, with_ids)},
-    "Padded": Padded,
-    "np": np,
-    "TWO": {"layers": None, "outputs": [{"name": n, "layers": -1, "level": n} for n in WORDS]},
+    each.__name__: each
+    for each in (
+        *(ExtractConfig, InputFormat, OutputConfig, RaySettings, Limits, ServeSettings, Shard),
+        *(FeatureExtractor, Client, Padded, compare, read_examples, read_features, nearest),
+        *(compute_similarity, get_features, resolve_buckets, find_checkpoint, json_lines, with_ids),
+        *(read, plan, changed, write_to, export_to, run, extraction),
+    )
+}
+NAMES["np"] = np
+NAMES["TWO"] = {
+    "layers": None,
+    "outputs": [{"name": n, "layers": -1, "level": n} for n in ("token", "word")],
 }
 
 
@@ -174,7 +198,7 @@ def test_the_words_of_messages(heading, tmp_path, monkeypatch):
     prepare()
     page = sections()
     now = render(page[heading], tmp_path)
-    assert "NOT REFUSED" not in now
+    assert not re.search("NOT REFUSED|^CommandError: 0| LEFT ", now, re.MULTILINE), now
     if "UPDATE_MESSAGES" in os.environ:
         page[heading] = now
         MESSAGES.write_text("\n\n".join(page.values()) + "\n", encoding="utf-8")

@@ -174,27 +174,3 @@ def test_json_lines_of_tokens_from_standard_input(features):
         "token": "not",
         "context": "[CLS] no it is >>not<< . [SEP]",
     }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--query", "it"], 2, "pass feature, one of 'text', 'piece'"),
-        (["--feature", "piece", "--query", "is it"], 2, "pass token, a word of the query"),
-        (["--feature", "text", "--query-id", "x"], 2, "the id 'x' is not in "),
-        (["--feature", "piece", "--query-id", "a1"], 2, "its level is 'token': pass a query text"),
-        (["--query", "it", "--query-id", "a1"], 2, "--query and --query-id are both set"),
-        (["--query-id", "a1", "--token", "it"], 2, "of the file; leave --token out"),
-        (["--query-id", "a1", "--checkpoint", "no"], 2, "of the file; leave --checkpoint out"),
-        (["--feature", "text"], 2, "there is no query; pass --query TEXT or --query-id ID"),
-        (["--feature", "text", "--query", "-"], 1, "there is no query; pass --query TEXT"),
-        (["--feature", "text", "--query", "it", "--checkpoint", "/no"], 1, "no checkpoint '/no'"),
-        (["--feature", "text", "--query", "it", "--texts", "/no.jsonl"], 1, "cannot read /no"),
-    ],
-)
-def test_errors_are_one_line(features, arguments, status, message):
-    result = run("neighbors", features, *arguments, stdin="")
-    assert result.exit_code == status
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("bert-features: ")]
-    assert message in line
-    assert result.stdout == ""

@@ -129,29 +129,3 @@ def test_texts_of_a_word_may_be_options(toy, csv, out):
     texts = ["--text", "is this it", "--text", "this a b"]
     result = plot(toy, csv, "word", "this", *texts, "-o", out / "new.svg")
     assert result.stdout == f"{out / 'new.svg'}: 2 occurrences of 'this' in 2 texts\n"
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "status", "message"),
-    [
-        ("similarity", ["a", "b", "a"], 1, "3 texts for a heat map; pass one text, or two"),
-        ("similarity", ["a", "--layer=1,2"], 2, "--layer is '1,2'; name one layer"),
-        ("similarity", ["a", "--layer=last"], 2, "layer 'last' is unknown; allowed: a number, or"),
-        ("histogram", ["it", "--token", "it", "--occurrence", "2"], 1, "occurrence is 2; allow"),
-        ("word", ["this"], 2, "there are no texts; pass one of the two, FILE or --text"),
-        ("word", ["a", "--text", "a", "--label-field", "x"], 2, "--label-field is 'x', but texts"),
-        ("scatter", ["absent.csv"], 1, "cannot read absent.csv: No such file"),
-        ("scatter", ["{csv}", "--method", "mds"], 2, "method is 'mds'; allowed: each of pca"),
-        ("scatter", ["{csv}", "--pooling", "sum"], 2, "pooling is 'sum'; allowed: each of mean"),
-        ("probe", ["{csv}", "--label-field", "topic"], 1, "5 different texts, and at most 3 te"),
-        ("probe", ["{csv}"], 2, "{csv} is read as a file of texts, whose labels no setti"),
-        ("probe", ["absent.csv", "--label-field", "topic"], 1, "cannot read absent.csv: No such"),
-    ],
-)  # fmt: skip
-def test_errors_are_one_line_and_leave_nothing(toy, csv, out, kind, options, status, message):
-    result = plot(toy, csv, kind, *options, "-o", out / "new.png")
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("running on")]
-    assert len(lines) == 1, result.stderr
-    assert message.replace("{csv}", str(csv)) in lines[0]
-    assert result.exit_code == status
-    assert list(out.iterdir()) == []

@@ -302,29 +302,6 @@ def test_one_shard_is_computed_with_all_devices(config, texts, tmp_path, monkeyp
     assert len(shards_of(tmp_path / "out")) == 1
 
 
-@pytest.mark.parametrize(
-    ("output", "arguments", "settings", "message"),
-    [
-        ("out/", {"ledger_path": "ledger"}, {}, "ledger_path"),
-        ("out/", {"processes": 0}, {}, "processes"),
-        ("out.npz", {"processes": 2}, {}, "processes"),
-        ("out.npz", {"ray": "local"}, {}, "ray is local, but .* is a single file"),
-        ("out/", {"ray": "local", "processes": 2}, {}, "processes"),
-        ("out/", {"ray_actors": "2"}, {}, "ray_actors"),
-        ("out/", {"ray_resources": "CPU=1"}, {}, "ray_resources"),
-        ("out/", {"ray": "local", "ray_actors": "x"}, {}, "ray_actors is 'x'"),
-        ("out/", {}, {"shard": "0/2"}, "shard"),
-        ("out/", {}, {"format": "npz", "dtype": "bfloat16"}, "format 'npz' holds float16, float32"),
-    ],
-)
-def test_what_does_not_fit_a_folder_is_refused(
-    config, texts, tmp_path, output, arguments, settings, message
-):
-    with pytest.raises(ConfigError, match=message):
-        extract(config(**settings), texts, f"{tmp_path}/{output}", **arguments)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
-
-
 def test_a_file_in_the_place_of_the_folder_is_refused(config, texts, tmp_path):
     (tmp_path / "out").write_text("precious")
     with pytest.raises(BertFeaturesError, match="is not a folder"):

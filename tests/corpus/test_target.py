@@ -131,35 +131,6 @@ def test_the_format(output, wanted, expected):
     assert decide_format(output, wanted) == expected
 
 
-@pytest.mark.parametrize("wanted", ["parquet", "arrow", "npz", "hdf5", "tfrecord"])
-def test_formats_that_cannot_be_streamed(wanted):
-    message = f"the format is {wanted}, which cannot be written to standard output; pass a file"
-    with pytest.raises(OutputError, match=message):
-        decide_format("-", wanted)
-
-
-def test_a_ledger_on_standard_output(files):
-    with pytest.raises(OutputError, match="the ledger cannot go to standard output; pass a path"):
-        check(ledger="-")
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"text_field": "x"}, ConfigError, "text_field"),
-        ({"input_format": "csv"}, InputError, "in.txt: no column 'text'"),
-        ({"input_format": "jsonl"}, InputError, "in.txt, line 1: not JSON"),
-        ({"stride": 3}, ConfigError, "stride is for 'window'"),
-        ({"buckets": [8, 4]}, ConfigError, "allowed: ascending lengths, each once"),
-        ({"max_seq_length": 25}, ConfigError, "max_seq_length"),
-        ({"layers": [-4]}, ConfigError, r"layer -4 is outside \[-3, 2\]"),
-    ],
-)
-def test_settings_that_do_not_fit(files, settings, error, message):
-    with pytest.raises(error, match=message):
-        check(**settings)
-
-
 def test_what_can_be_read_only_once_is_left_for_the_run(files):
     os.mkfifo("pipe")  # opening it here would wait for a writer
     assert check(input_path="pipe").name == "uncased_toy"

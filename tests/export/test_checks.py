@@ -83,37 +83,3 @@ def test_what_auto_does_to_texts_is_refused_or_said(
     assert "so do that before you tokenise" in record.getMessage()
     # Another pooling leaves the texts as they are.
     check_before(tmp_path / "y", signature="text", checkpoint=str(folder), outputs=[MEAN])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"signature": "words"}, "signature"),
-        ({"layers": [3]}, r"layer 3 is outside \[-3, 2\]"),
-        ({"outputs": [{"level": "sequence", "pooling": "x"}]}, "pooling"),
-        (
-            {"outputs": [{"name": "w", "level": "word", "layers": [0]}]},
-            "output 'w' has level",
-        ),
-        ({"outputs": [{**LAST, "name": "input_mask"}]}, "output name 'input_mask' is reserved"),
-        ({"outputs": [{**MEAN, "dtype": "binary"}]}, "dtype"),
-        (
-            {"signature": "ids", "outputs": [{**LAST, "name": "default"}]},
-            "'default' is reserved",
-        ),
-        (
-            {"signature": "ids", "outputs": [{**MEAN, "pooling": "last"}]},
-            "has pooling 'last'",
-        ),
-        (
-            {"signature": "ids", "max_seq_length": 8},
-            "an export of ids takes rows of any",
-        ),
-        ({"layers": [0], "max_seq_length": 25}, "max_seq_length"),
-        ({"layers": [0], "max_seq_length": 2}, "max_seq_length"),
-    ],
-)
-def test_settings_that_are_refused(toy, tmp_path, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        export_savedmodel(tmp_path / "x", checkpoint=toy, **settings)
-    assert not list(tmp_path.iterdir())

@@ -66,32 +66,3 @@ def test_the_help_shows_no_values_that_exports_refuse():
     assert "--level <token|sequence>" in shown
     assert "--dtype <float32|float16|bfloat16>" in shown
     assert not {"--kind", "--top-k", "--calibration"} & set(shown.split())
-
-
-@pytest.mark.parametrize(
-    ("options", "status", "message"),
-    [
-        (["--signature", "text", "--level", "word"], 2, "'word' is not one of 'token', 'sequence'"),
-        (["--signature", "words"], 2, "'words' is not one of 'text', 'ids'"),
-        (["--signature", "text", "--layers=3"], 2, r"layer 3 is outside"),
-        (["--signature", "text", "--layers=1,,2"], 2, "separate the entries"),
-        (["--signature", "text", "--pooling", "mean"], 2, "pass --level sequence or --level span"),
-        (
-            ["--signature", "ids", "--layers=0", "--level", "sequence", "--pooling", "last"],
-            2,
-            "output 'features' has pooling 'last'",
-        ),
-        (
-            ["--signature", "text", "--output-spec", "nonsense"],
-            2,
-            "the inside of a TOML table",
-        ),
-        (["--signature", "text", "--checkpoint", "nowhere"], 1, "there is no checkpoint 'nowhere'"),
-        (["--signature", "text", "--layers=0", "--cased"], 1, "contradicts"),
-    ],
-)
-def test_command_line_failures(toy, tmp_path, options, status, message):
-    result = run("--checkpoint", toy, "--to", tmp_path / "x", *options)
-    assert result.exit_code == status
-    assert message in result.stderr
-    assert not list(tmp_path.iterdir())

@@ -116,19 +116,6 @@ class TestRefusals:
         assert "the web server is not installed" in done.stderr
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (["--port", "0"], "port is 0; allowed: 1 to 65535"),
-            (["--replicas", "999", "--device", "cpu"], "replicas is 999; this machine has"),
-            (["--max-texts", "0"], "--max-texts is 0; allowed: a number above 0"),
-            (["--kind", "score"], "kind is 'score', and the service has no scores"),
-            (["--token-file", "nowhere"], "cannot read the token file nowhere"),
-        ],
-    )
-    def test_wrong_settings(self, toy, arguments, message):
-        assert message in self.refuse("--checkpoint", toy, *arguments, status=2)
-
     def test_an_output_that_no_answer_can_hold(self, toy):
         output = 'name = "tokens", layers = [-1]'
         errors = self.refuse("--checkpoint", toy, "--output-spec", output, status=1)
