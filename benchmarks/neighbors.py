@@ -66,8 +66,8 @@ def main() -> None:
 
 def write(path: Path, format: str, count: int, width: int, dtype: str) -> None:
     """Writes random vectors of level sequence."""
-    ranges = ((-5.0,) * width, (5.0,) * width) if dtype == "int8" else ()
-    feature = Feature("text", (-1,), "none", width, dtype, "sequence", "mean", ranges=ranges)
+    scale = ((-5.0,) * width, (5.0,) * width) if dtype == "int8" else ()
+    feature = Feature("text", (-1,), "none", width, dtype, "sequence", "mean", scale=scale)
     rng = np.random.default_rng(0)
     with open_writer(path, format=format, features=[feature], metadata={}) as writer:
         for start in range(0, count, BATCH):

@@ -1,7 +1,7 @@
 """How well small vectors rank similarities: Spearman's correlation with the scores of people.
 
     .venv/bin/python benchmarks/small_vectors.py FILE [--checkpoint minilm]
-        [--calibration 1000] [--precision float32]
+        [--scale-from 1000] [--precision float32]
 
 FILE has pairs of texts with a score, in the format of the STS benchmark: tab-separated lines with
 genre, file, year, id, score and two sentences (`sts-dev.csv`). Lines of three columns are two texts
@@ -35,7 +35,7 @@ def main() -> None:
     )
     parser.add_argument("pairs", type=Path, help="file of pairs with a score")
     parser.add_argument("--checkpoint", default="minilm")
-    parser.add_argument("--calibration", default="1000", help="as the setting of that name")
+    parser.add_argument("--scale-from", default="1000", help="as the setting of that name")
     parser.add_argument("--precision", default="float32", help="as the setting of that name")
     arguments = parser.parse_args()
     firsts, seconds, scores = read_pairs(arguments.pairs)
@@ -72,7 +72,7 @@ def vectors_of(
         {
             **{"name": f"{dtype}_{width}", "level": "sequence", "pooling": "auto"},
             **{"dtype": dtype, "dim": width},
-            "calibration": arguments.calibration if dtype == "int8" else None,
+            "scale_from": arguments.scale_from if dtype == "int8" else None,
         }
         for width in WIDTHS
         for dtype in DTYPES

@@ -235,7 +235,7 @@ def kept_steps(_steps: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def kept_model(config: Any, weights: Any, outputs: Any, **options: Any) -> Any:
         if not isinstance(weights, _Weights):
             return make_model(config, weights, outputs, **options)
-        plain = tuple(replace(output, calibration=None) for output in outputs)  # of the host alone
+        plain = tuple(replace(output, scale_from=None) for output in outputs)  # of the host alone
         key = id(weights), plain, str(options)
         return keep(key, lambda: make_model(config, weights, outputs, **options))
 

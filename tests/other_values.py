@@ -23,7 +23,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "normalize": {**MEAN, "normalize": True},
     "dim": {**MEAN, "dim": 3},
     "dtype": {**MEAN, "dtype": "float16"},
-    "calibration": {**MEAN, "dtype": "int8", "calibration": "7"},
+    "scale_from": {**MEAN, "dtype": "int8", "scale_from": "7"},
     "outputs": {"outputs": [{"name": "a", "layers": (0,)}]},
     "long_text": {"long_text": "tail"},
     "stride": {"long_text": "window", "stride": 3},

@@ -16,7 +16,7 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 _SETTINGS = ("config_file", "do_lower_case", "hidden_act", "max_seq_length", "vocab_file")
 # In the order in which `extract` shows them, without those that no export has.
 _OUTPUTS = tuple(
-    name for name in OUTPUT_SETTINGS if name not in ("kind", "top_k", "min_weight", "calibration")
+    name for name in OUTPUT_SETTINGS if name not in ("kind", "top_k", "min_weight", "scale_from")
 )
 _KINDS = {"level": Literal["token", "sequence"], "dtype": Literal["float32", "float16", "bfloat16"]}
 

@@ -13,7 +13,7 @@ SMALL_DTYPES: tuple[str, ...] = ("int8", "binary")
 ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "binary": 1, "int32": 4}
 
 # The least value of each dimension, then the largest of each; empty until they are known.
-Ranges = tuple[tuple[float, ...], ...]
+Scale = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Feature:
       weights: one for each layer where `combine` is `weighted`, else empty.
       special_tokens: whether [CLS] and [SEP] count when a sequence is pooled.
       normalize: whether each vector is scaled to length 1, as the last operation.
-      ranges: the least and the largest value of each dimension, for `int8`; empty until they are
+      scale: of int8 vectors the least and the largest value of each dimension; empty until it is
         known, and for other dtypes.
       kind: one of `kinds.Kind`. Of the two features of a `masked_lm` the one of int32 has ids.
       heads: of attention: the D heads, or `mean` or `max` of all.
@@ -53,7 +53,7 @@ class Feature:
     special_tokens: bool = True
     normalize: bool = False
     kind: str = "layers"
-    ranges: Ranges = field(default=(), repr=False)
+    scale: Scale = field(default=(), repr=False)
     heads: tuple[int | str, ...] = ()
     labelled: bool = False
 
@@ -88,7 +88,7 @@ class Feature:
         Fields that a subclass adds are left out too.
         """
         values = {entry.name: getattr(self, entry.name) for entry in fields(Feature)}
-        usual = {"kind": "layers", "ranges": (), "heads": (), "labelled": False}
+        usual = {"kind": "layers", "scale": (), "heads": (), "labelled": False}
         return {n: v for n, v in values.items() if n not in usual or v != usual[n]}
 
 
@@ -98,7 +98,7 @@ class OutputSpec(Feature):
 
     Attributes:
       states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
-      calibration: what `ranges` come from: a number of texts, or a path; None for the default.
+      scale_from: what `scale` comes from: a number of texts, or a path; None for the default.
       modules: what is done to each pooled vector before it is cut to D, scaled and cast; of a
         look-up of terms the table.
       max_units: the most units of a text, where these are not its tokens or words; else 0.
@@ -107,7 +107,7 @@ class OutputSpec(Feature):
     """
 
     states: tuple[int, ...] = field(kw_only=True)
-    calibration: str | None = field(default=None, kw_only=True)
+    scale_from: str | None = field(default=None, kw_only=True)
     modules: tuple[Module, ...] = field(default=(), kw_only=True)
     max_units: int = field(default=0, kw_only=True)
     min_weight: float = field(default=0.0, kw_only=True)

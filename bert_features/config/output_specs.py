@@ -127,16 +127,16 @@ def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
     return [o.name for o in outputs if o.unit == "word" or "last" in pooling_parts(o.pooling)]
 
 
-def calibration_file(output: OutputConfig | OutputSpec) -> str | None:
-    """The features file that an output's ranges come from; None if they come from texts."""
-    given = output.calibration
+def scale_file(output: OutputConfig | OutputSpec) -> str | None:
+    """The features file that an output's scale comes from; None if it comes from texts."""
+    given = output.scale_from
     return None if given is None or given.isdecimal() else given
 
 
 def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:
     """The outputs before small vectors are made from them: float32 instead of int8 and binary."""
     return tuple(
-        replace(output, dtype="float32", ranges=()) if output.dtype in SMALL_DTYPES else output
+        replace(output, dtype="float32", scale=()) if output.dtype in SMALL_DTYPES else output
         for output in outputs
     )
 

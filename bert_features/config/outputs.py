@@ -42,7 +42,7 @@ _FLOAT32_MAX = 3.4028234e38
 Float32 = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
 NonNegative32 = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
 # A number of texts, or a path.
-Calibration = Annotated[
+ScaleSource = Annotated[
     str,
     BeforeValidator(lambda v: str(v) if isinstance(v, Path) or (type(v) is int and v > 0) else v),
     Field(pattern="[^0]"),
@@ -135,15 +135,15 @@ class OutputConfig(Settings):
     dtype: OutputDtype = setting(
         "float32", "Data type of the features.", OUTPUTS, common=True, decides="digits"
     )
-    calibration: Calibration | None = setting(
+    scale_from: ScaleSource | None = setting(
         None,
-        "What dtype int8 takes the range of each dimension from: a number of texts at the start of "
-        "the input (by default 1000), or a features file.",
+        "What the scale of int8 vectors comes from: a number of texts at the start of the input "
+        "(by default 1000), or a features file.",
         OUTPUTS,
         allowed="a number of texts, or the path of a features file",
         decides="digits",
         served=False,
-        reads="the calibration",
+        reads="the scale file",
     )
 
     def files(self) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ use; what each setting decides stands where it is declared (`settings.Decides`).
 
 | use | what must agree |
 |---|---|
-| comparing, searching, reading files as one, calibrating | what decides the vectors: `vectors` |
+| comparing, searching, reading files as one, taking a scale | what decides the vectors: `vectors` |
 | the cache | that, and what decides their digits: `digest` |
 | a run that is resumed, repaired or on several nodes | what decides the bytes: `changes` |
 """
@@ -53,9 +53,9 @@ _RESOLVED = frozenset(
 )
 _OF_TRAINING = ("attention_probs_dropout_prob", "hidden_dropout_prob", "initializer_range")
 # Of an output: these change the digits of its vectors alone.
-_DIGITS = ("dtype", "ranges")
-# These decide nothing, or something else says it: `layers` and `ranges`.
-_NOT_OF_VECTORS = ("name", "labelled", "states", "calibration", "is_part")
+_DIGITS = ("dtype", "scale")
+# These decide nothing, or something else says it: `layers` and `scale`.
+_NOT_OF_VECTORS = ("name", "labelled", "states", "scale_from", "is_part")
 _LONG = 120  # characters of a list whose values a difference does not show
 # SHA-256; a message has the first digits.
 _DIGEST = re.compile("'([0-9a-f]{12})[0-9a-f]{52}'")
@@ -157,7 +157,7 @@ class Recipe:
         `named` has the `checkpoint`, `config_file` and `vocab_file` of the user, or None for each.
         """
         outputs = [
-            {**output, "dtype": "float32", "calibration": None}
+            {**output, "dtype": "float32", "scale_from": None}
             if output.get("dtype") in SMALL_DTYPES
             else output
             for output in self.settings.get("outputs", ())
@@ -194,11 +194,11 @@ class Recipe:
         """What differs between an output and one of another recipe, by default of the same name."""
         theirs = other_output or output
         digits = (each.digits(n) for each, n in ((self, output), (other, theirs)))
-        mine, others = ({n: v for n, v in each.items() if n != "ranges"} for each in digits)
-        both = [each.outputs[n].get("ranges") for each, n in ((self, output), (other, theirs))]
+        mine, others = ({n: v for n, v in each.items() if n != "scale"} for each in digits)
+        both = [each.outputs[n].get("scale") for each, n in ((self, output), (other, theirs))]
         return Differences(
             tuple(_between(self.vectors(output), other.vectors(theirs))),
-            (*_between(mine, others), *["other int8 ranges"] * (all(both) and both[0] != both[1])),
+            (*_between(mine, others), *["another scale"] * (all(both) and both[0] != both[1])),
         )
 
     def changes(self, other: "Recipe") -> list[str]:
@@ -265,7 +265,7 @@ def describe_output(output: OutputSpec, num_layers: int, **more: Any) -> dict[st
 
 def _as_floats(output: dict[str, Any]) -> dict[str, Any]:
     dtype = "float32" if output["dtype"] in SMALL_DTYPES else output["dtype"]
-    return {n: v for n, v in (output | {"dtype": dtype}).items() if n != "ranges"}
+    return {n: v for n, v in (output | {"dtype": dtype}).items() if n != "scale"}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

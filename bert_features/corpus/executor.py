@@ -24,7 +24,7 @@ class Ready:
     Attributes:
       device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
-      recipe: how it makes vectors. All workers take the canaries and int8 ranges of the first.
+      recipe: how it makes vectors. All workers take the canaries and scales of the first.
     """
 
     recipe: Recipe
@@ -85,7 +85,7 @@ class Executor(AbstractContextManager["Executor"]):
 
     @property
     def ready(self) -> Ready:
-        """What the first worker has reported; all take its int8 ranges and canaries."""
+        """What the first worker has reported; all take its scales and canaries."""
         assert self._ready is not None
         return self._ready
 

@@ -178,8 +178,8 @@ def _extract_file(
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = Pipeline(config, runtime=runtime, checkpoint=checkpoint)
     monitor.begin(extractor.device)
-    # Before the share is taken, so that all shares are calibrated by the same texts.
-    extractor, examples = extractor.calibrated(registry.read(source))
+    # Before the share is taken, so that all shares have the scales of the same texts.
+    extractor, examples = extractor.with_all_scales(registry.read(source))
     started = time.monotonic()
 
     def note(counts: Counts) -> None:

@@ -195,11 +195,11 @@ def plan(
     checkpoint = check_input_and_checkpoint(config, *inputs)
     import_tensorflow(config.runtime, config.device)
     from bert_features.extraction.assembly import PoolResults
-    from bert_features.extraction.calibration import ranges_of_files
     from bert_features.extraction.preparation import Preparation
+    from bert_features.extraction.scales import scales_of_files
 
     preparation = Preparation(config, checkpoint=checkpoint)
-    ranges_of_files(preparation.outputs, preparation)  # refuses what the run would refuse
+    scales_of_files(preparation.outputs, preparation)  # refuses what the run would refuse
     sources = (source_of_input(config, path) for path in inputs)
     examples = itertools.chain.from_iterable(map(registry.read, sources))
     input_fn = preparation.input_fn(lambda: preparation.shard.take(examples))

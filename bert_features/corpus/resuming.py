@@ -13,7 +13,7 @@ from bert_features.corpus.plan import cut_input, restore_settings
 from bert_features.errors import OutputError
 from bert_features.files import is_url, local_path
 from bert_features.formats import read_features
-from bert_features.formats.headers import parse_ranges
+from bert_features.formats.headers import parse_scale
 from bert_features.formats.manifest import Manifest, ShardEntry
 
 logger = logging.getLogger("bert_features")
@@ -90,16 +90,16 @@ def _numbers(recipe: Recipe) -> dict[str, Any]:
     return {name: recipe.to_json()[name] for name in ("versions", "canaries")}
 
 
-def check_same_ranges(begun: Manifest, finished: Iterable[int]) -> None:
-    """Refuses a manifest with other int8 ranges than a finished shard; raises OutputError."""
+def check_same_scales(begun: Manifest, finished: Iterable[int]) -> None:
+    """Refuses a manifest with another scale than a finished shard; raises OutputError."""
     shard = next(iter(finished), None)
     outputs = begun.recipe.outputs
-    recorded = {name: each["ranges"] for name, each in outputs.items() if each.get("ranges")}
+    recorded = {name: each["scale"] for name, each in outputs.items() if each.get("scale")}
     written = read_features(begun.path(shard)).features if recorded and shard is not None else ()
-    for name, ranges in ((f.name, f.ranges) for f in written if f.name in recorded):
-        if parse_ranges(recorded[name], name) != ranges:
+    for name, scale in ((f.name, f.scale) for f in written if f.name in recorded):
+        if parse_scale(recorded[name], name) != scale:
             raise OutputError(
-                f"{begun.folder}: a shard has other int8 ranges of {name!r} than the manifest, "
+                f"{begun.folder}: a shard has another scale of {name!r} than the manifest, "
                 "which was changed; restore it, or extract into another folder or with "
                 "overwrite=True"
             )

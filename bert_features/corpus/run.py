@@ -125,7 +125,7 @@ class FolderRun:
             state = _State(manifest, finished, self._damaged)
             monitor.shards = len(manifest.shards)
             if state.todo:
-                resuming.check_same_ranges(manifest, state.done)
+                resuming.check_same_scales(manifest, state.done)
                 beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
                 with _saying_what_is_kept(state), store_place(self._config, beside) as place:
                     self._compute(state, is_new, place)

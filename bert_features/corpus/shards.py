@@ -72,10 +72,10 @@ class ShardWriter:
         extractor = Pipeline(job.config, checkpoint=checkpoint)
         sources = (source_of_input(job.config, entry.path) for entry in job.manifest.inputs)
         texts = chain.from_iterable(map(registry.read, sources))
-        return cls(job, extractor.sharing(job.manifest.recipe).calibrated(texts)[0])
+        return cls(job, extractor.sharing(job.manifest.recipe).with_all_scales(texts)[0])
 
     def share(self, recipe: Recipe) -> None:
-        """Computes all shards that follow with the int8 ranges and the canaries of the run.
+        """Computes all shards that follow with the scales and the canaries of the run.
 
         In a run that accepts new numbers each process keeps its own canaries.
         """

@@ -22,7 +22,7 @@ from bert_features.checkpoints.read import check_weights
 from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.kinds import KINDS, needs
-from bert_features.config.output_specs import calibration_file, has_words, needs_pooler
+from bert_features.config.output_specs import has_words, needs_pooler, scale_file
 from bert_features.errors import ConfigError
 from bert_features.extraction.prompts import Prompts
 from bert_features.files import is_url
@@ -176,12 +176,12 @@ def check_lengths(config: ExtractConfig, length: int) -> LongText:
 def check_outputs(config: ExtractConfig, file_format: str) -> None:
     """Refuses outputs that a features file cannot hold.
 
-    Raises ConfigError for a name or a data type that is not allowed, and for a calibration by a
+    Raises ConfigError for a name or a data type that is not allowed, and for a scale from a
     file that cannot be read.
     """
     for output in config.outputs:
         if output.name is not None:
             check_name(output.name, ConfigError)
         check_dtype(file_format, output.dtype, ConfigError)
-        if path := calibration_file(output):
+        if path := scale_file(output):
             read_features(path)

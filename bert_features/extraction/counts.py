@@ -94,7 +94,7 @@ class Counts:
       examples_from_cache: the part of `examples_reused` that another run had computed.
       tokens_reused: the part of `tokens` in reused examples.
       values_int8: values of finished examples that became int8.
-      values_clipped: the part of `values_int8` more than half a step outside the ranges.
+      values_clipped: the part of `values_int8` more than half a step outside the scale.
       empty_examples: finished examples without any piece: of an empty text, or of one that cleaning
         left empty.
       terms_cut: terms of finished examples beyond the `top_k` heaviest; where texts are computed in

@@ -19,7 +19,7 @@ _SPREADS = (
 # Above this share of [UNK], text and vocabulary hardly fit. Texts in the vocabulary's own language
 # have less than 1 %, rare symbols and emoji among it.
 MAX_UNKNOWN_SHARE = 0.05
-# The ranges of 1000 texts leave out some 0.2 % of the values of others that are like them.
+# The scale of 1000 texts leaves out some 0.2 % of the values of others that are like them.
 MAX_CLIPPED_SHARE = 0.01
 
 
@@ -36,8 +36,8 @@ def warn(counts: Counts, config: ExtractConfig, checkpoint: Checkpoint) -> None:
         )
     if counts.values_clipped and counts.values_clipped >= MAX_CLIPPED_SHARE * counts.values_int8:
         logger.warning(
-            "%s of %s int8 values (%.1f%%) lay outside the ranges of the calibration and became "
-            "their ends; set calibration to more texts, or to a features file of texts like these",
+            "%s of %s values of int8 vectors (%.1f%%) lay outside their scale and became its "
+            "ends; set scale_from to more texts, or to a features file of texts like these",
             f"{counts.values_clipped:,}",
             f"{counts.values_int8:,}",
             100 * counts.values_clipped / counts.values_int8,

@@ -15,17 +15,17 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.modules.sentence_transformers import read_dense
 from bert_features.checkpoints.read import view_weights
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.features import OutputSpec, Ranges
+from bert_features.config.features import OutputSpec, Scale
 from bert_features.config.kinds import needs
 from bert_features.config.output_specs import as_floats, dense_modules, has_words, needs_pooler
 from bert_features.config.recipe import RECIPE, Canaries, Recipe
 from bert_features.extraction import losses
-from bert_features.extraction.calibration import calibrate, ranges_of_files, with_ranges
 from bert_features.extraction.canaries import compute_canaries
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
 from bert_features.extraction.feature_store import FeatureStore
 from bert_features.extraction.prompts import QueryPrompt
 from bert_features.extraction.recipe import make_recipe
+from bert_features.extraction.scales import add_scales, scales_of_files, with_scales
 from bert_features.formats.canaries import check_numbers
 from bert_features.formats.records import FeatureBatch
 from bert_features.formats.small_vectors import quantize
@@ -127,7 +127,7 @@ class Pipeline:
         return other
 
     def _of(self, outputs: Iterable[OutputSpec]) -> Self:
-        """A copy with these outputs, which differ from its own in ranges or labels alone."""
+        """A copy with these outputs, which differ from its own in scales or labels alone."""
         other = copy.copy(self)
         other.outputs = tuple(outputs)
         return other
@@ -140,30 +140,30 @@ class Pipeline:
             check_labels(example)
         return self._of(replace(o, labelled=o.unit == "word") for o in self.outputs)
 
-    def with_ranges(self, ranges: Mapping[str, Any]) -> Self:
-        """A copy whose outputs have these ranges, by name; OutputError: they do not fit."""
-        return self._of(with_ranges(self.outputs, ranges))
+    def with_scales(self, scales: Mapping[str, Any]) -> Self:
+        """A copy whose outputs have these scales, by name; OutputError: they do not fit."""
+        return self._of(with_scales(self.outputs, scales))
 
     def sharing(self, begun: Recipe) -> Self:
-        """A copy with the int8 ranges and the canaries of a run.
+        """A copy with the scales and the canaries of a run.
 
         Raises OutputError if they do not fit the outputs, or the canaries differ.
         """
         if begun.canaries:
             check_numbers(begun, make_recipe(self.preparation, self.outputs, self.canaries))
-        ranges = {n: each["ranges"] for n, each in begun.outputs.items() if each.get("ranges")}
-        other = self.with_ranges(ranges)
+        scales = {n: each["scale"] for n, each in begun.outputs.items() if each.get("scale")}
+        other = self.with_scales(scales)
         if begun.canaries:
             other.canaries = begun.canaries
         return other
 
-    def calibrated(
+    def with_all_scales(
         self, examples: Iterator[InputExample] | None = None
     ) -> tuple[Self, Iterator[InputExample]]:
-        """A copy whose outputs have the ranges that they lack here, and all the examples.
+        """A copy whose outputs have the scales that they lack here, and all the examples.
 
         Args:
-          examples: the texts of the run, from the first; None if only files may give ranges.
+          examples: the texts of the run, from the first; None if only files may give scales.
             Where the arithmetic is in int8, its errors on the first ones are logged.
 
         Raises:
@@ -174,25 +174,25 @@ class Pipeline:
 
             examples = log_errors(self._model, self.preparation, examples)
         floats = self._of(as_floats(self.outputs))
-        outputs, examples = calibrate(
-            with_ranges(self.outputs, self._ranges_of_files()),
+        outputs, examples = add_scales(
+            with_scales(self.outputs, self._scales_of_files()),
             examples,
             lambda head: floats.batches(lambda: head, warn=False),
         )
         return self._of(outputs), examples
 
-    def _ranges_of_files(self) -> dict[str, Ranges]:
-        if all(output.ranges for output in self.outputs if output.dtype == "int8"):
+    def _scales_of_files(self) -> dict[str, Scale]:
+        if all(output.scale for output in self.outputs if output.dtype == "int8"):
             return {}  # a worker, which got them, may not have the files
-        return self._read_ranges
+        return self._read_scales
 
     @functools.cached_property  # a copy has some of these outputs, under the same names
-    def _read_ranges(self) -> dict[str, Ranges]:
-        return ranges_of_files(self.outputs, self.preparation)
+    def _read_scales(self) -> dict[str, Scale]:
+        return scales_of_files(self.outputs, self.preparation)
 
     def features(self) -> tuple[OutputSpec, ...]:
         """The features of each example, as an output file describes them."""
-        return with_ranges(self.outputs, self._ranges_of_files())
+        return with_scales(self.outputs, self._scales_of_files())
 
     @functools.cached_property
     def canaries(self) -> Canaries:
@@ -261,7 +261,7 @@ class Pipeline:
         """
         from bert_features.extraction.assembly import regroup
 
-        outputs = self.calibrated()[0].outputs
+        outputs = self.with_all_scales()[0].outputs
         totals, stages = counts or Counts(), stages or StageClock()
 
         def counted() -> Iterator[FeatureBatch]:

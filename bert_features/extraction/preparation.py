@@ -28,11 +28,11 @@ from bert_features.config.features import ITEM_SIZES, OutputSpec
 from bert_features.config.kinds import masks_rows, needs
 from bert_features.config.output_specs import (
     attention_tokens,
-    calibration_file,
     has_spans,
     has_words,
     output_names,
     outputs_on_device,
+    scale_file,
 )
 from bert_features.config.shards import AUTO, Shard
 from bert_features.errors import ConfigError, check_process
@@ -121,8 +121,8 @@ class Preparation:
         outputs = config.plan_outputs(
             self.checkpoint.config, auto_pooling(self.checkpoint, config.outputs)
         )
-        places = {o: str(locate(file)) for o in outputs if (file := calibration_file(o))}
-        self.outputs = tuple(replace(o, calibration=places.get(o, o.calibration)) for o in outputs)
+        places = {o: str(locate(file)) for o in outputs if (file := scale_file(o))}
+        self.outputs = tuple(replace(o, scale_from=places.get(o, o.scale_from)) for o in outputs)
         # Before the tokenizer makes its tables: a TPU must be started before TensorFlow's first op.
         self.runtime = runtime or make_runtime(config.runtime, config.device)
         self.devices = self.runtime.devices

@@ -150,7 +150,7 @@ def read_features(
       verify: whether to read the whole file at once and compare its checksums
         (`FeatureFile.verify`). A warning names what has none.
       floats: whether int8 and binary vectors are turned back into float32 as they are read: int8
-        by the ranges in the metadata, each bit into -1 or 1.
+        by the scale in the metadata, each bit into -1 or 1.
 
     Raises:
       OutputError: the format is unknown or not that of the folder's files, or the file is missing,

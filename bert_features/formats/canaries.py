@@ -197,8 +197,8 @@ def _stored(recipe: Recipe, output: str) -> np.ndarray:
     if own["dtype"] not in SMALL_DTYPES:
         return values.astype(value_dtype(own["dtype"])).astype(np.float32)
     places = _places(own["width"], values.shape[1])
-    ranges = tuple(tuple(np.array(row)[places].tolist()) for row in own.get("ranges") or ())
-    kept = Feature("canaries", (), "none", len(places), own["dtype"], ranges=ranges)
+    scale = tuple(tuple(np.array(row)[places].tolist()) for row in own.get("scale") or ())
+    kept = Feature("canaries", (), "none", len(places), own["dtype"], scale=scale)
     return restore(encode(values, kept), kept)
 
 

@@ -219,7 +219,7 @@ class FeatureFiles(_Parts):
     Where an id is in several, `by_id` gives the first record.
 
     Raises:
-      OutputError: their features, dtypes, ranges or types of ids differ, or their vectors may not
+      OutputError: their features, dtypes, scales or types of ids differ, or their vectors may not
         be compared, see `bert_features.compare`.
     """
 
@@ -279,8 +279,8 @@ def _unlike(first: FeatureFile, other: FeatureFile) -> str:
         if described[0] != described[1]:
             listed = (", ".join(f.describe() for f in file.features) for file in (first, other))
             return f"they have {' and '.join(listed)}; {again}"
-        if own.ranges != its.ranges:
-            return f"{own.name} has other int8 ranges; {again}, with the other as its calibration"
+        if own.scale != its.scale:
+            return f"{own.name} has another scale; {again}, with the other as its scale_from"
     found = compare_recipes(first.recipe, other.recipe)
     return next((f"{each.feature}: {each}" for each in found if not each.may_be_compared), "")
 

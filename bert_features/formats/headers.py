@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_features.config.features import Ranges
+from bert_features.config.features import Scale
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.formats import sidecar
 from bert_features.formats.columns import ID_TYPES
@@ -86,21 +86,21 @@ def feature_of(entry: Mapping[str, Any]) -> Feature:
         "heads": entry.get("heads", ()),
     }
     name, width, dtype = (entry[key] for key in ("name", "width", "dtype"))
-    if (dtype == "int8") != ("ranges" in entry):
-        raise ValueError(f"feature {name!r} is {dtype}, and ranges are for int8")
-    ranges = parse_ranges(entry["ranges"], name, width) if dtype == "int8" else ()
-    return Feature(**{**entry, **{n: tuple(v) for n, v in lists.items()}, "ranges": ranges})
+    if (dtype == "int8") != ("scale" in entry):
+        raise ValueError(f"feature {name!r} is {dtype}, and a scale is for int8")
+    scale = parse_scale(entry["scale"], name, width) if dtype == "int8" else ()
+    return Feature(**{**entry, **{n: tuple(v) for n, v in lists.items()}, "scale": scale})
 
 
-def parse_ranges(rows: Any, name: str, width: int | None = None) -> Ranges:
-    """The ranges of feature `name`, as JSON has them; ValueError if they are no ranges."""
+def parse_scale(rows: Any, name: str, width: int | None = None) -> Scale:
+    """The scale of feature `name`, as JSON has it; ValueError if it is none."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         ends = np.array(rows, np.float64)
         fits = ends.ndim == 2 and len(ends) == 2 and width in (None, ends.shape[1])
         if fits and (np.abs(ends) <= _FLOAT32_MAX).all() and (ends[0] <= ends[1]).all():
             return tuple(map(tuple, ends.tolist()))
     each = "each dimension" if width is None else f"each of {width} dimensions"
-    raise ValueError(f"the ranges of {name!r} are not a least and a largest float32 for {each}")
+    raise ValueError(f"the scale of {name!r} is not a least and a largest float32 for {each}")
 
 
 def read_sidecar(path: Path) -> Header | None:

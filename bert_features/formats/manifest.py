@@ -21,7 +21,7 @@ from bert_features.config.settings import problem_of
 from bert_features.config.shards import MAX_COUNT
 from bert_features.errors import OutputError, first_line, printable
 from bert_features.files import Location, Store, name_of, open_store, storage_errors
-from bert_features.formats.headers import parse_ranges
+from bert_features.formats.headers import parse_scale
 
 # Programs that read a folder of Parquet files ignore names that begin with `_` or `.`.
 MANIFEST = "_manifest.json"
@@ -154,8 +154,8 @@ class Manifest:
             found = TypeAdapter(cls).validate_json(text)
             found.recipe.check()
             for name, output in found.recipe.outputs.items():
-                if output.get("ranges"):
-                    parse_ranges(output["ranges"], name)
+                if output.get("scale", []) != []:
+                    parse_scale(output["scale"], name)
             found._check_shards()
             if found.finished is not None and len(found.finished) != len(found.shards):
                 raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_features.config.features import SMALL_DTYPES, Ranges
+from bert_features.config.features import SMALL_DTYPES, Scale
 from bert_features.formats.records import Feature, FeatureBatch
 
 STEPS, _LOWEST = 255, -128  # of int8
 
 
-def find_ranges(blocks: Iterable[np.ndarray], width: int) -> Ranges:
+def find_scale(blocks: Iterable[np.ndarray], width: int) -> Scale:
     """The least and the largest value of each of `width` dimensions; zeros without a finite vector.
 
     The blocks are floats [N, D] each. A vector with NaN or an infinity does not count.
@@ -51,12 +51,12 @@ def encode(values: np.ndarray, feature: Feature) -> np.ndarray:
 def count_clipped(batch: FeatureBatch, features: Sequence[Feature]) -> tuple[np.ndarray, int]:
     """The values of each example that int8 will clip, int64 [N], of how many that it will take.
 
-    Clipped are those more than half a step outside the ranges.
+    Clipped are those more than half a step outside the scale.
     """
     clipped, total = np.zeros(len(batch), np.int64), 0
     for feature in (each for each in features if each.dtype == "int8"):
-        least, largest = np.array(feature.ranges)
-        # In another batch the last digits differ, also for the texts of the calibration.
+        least, largest = np.array(feature.scale)
+        # In another batch the last digits differ, also for the texts of the scale.
         half = (largest - least) / (2 * STEPS)
         low, high = (least - half).astype(np.float32), (largest + half).astype(np.float32)
         values, splits = batch.features[feature.name], batch.row_splits(feature)
@@ -82,7 +82,7 @@ def restore(values: np.ndarray, feature: Feature) -> np.ndarray:
 
 def _steps(feature: Feature) -> tuple[np.ndarray, np.ndarray]:
     """The least value of each dimension, and its step: float32 [D] each."""
-    least, largest = np.array(feature.ranges)
+    least, largest = np.array(feature.scale)
     return least.astype(np.float32), ((largest - least) / STEPS).astype(np.float32)
 
 

@@ -12,7 +12,7 @@ from tests.cli.command_line import run
 # Parameters that are paths. What a command lacks is not asked.
 PATHS = {
     *("inputs", "input_path", "texts", "config", "checkpoint", "config_file", "vocab_file"),
-    *("calibration", "cache", "ledger", "folder", "paths", "a", "b", "features"),
+    *("scale_from", "cache", "ledger", "folder", "paths", "a", "b", "features"),
     *("token_file", "out", "to", "output", "report", "test"),
 }
 # Each command with its required paths; "extract " is one into a folder. Other paths are added as

@@ -157,7 +157,7 @@ _OTHER_VALUES = {
     "normalize": {"normalize": True},
     "dim": {"dim": 1},
     "dtype": {"dtype": "float16"},
-    "calibration": {"calibration": 7},
+    "scale_from": {"scale_from": 7},
     "top_k": {"top_k": 2},
     "heads": {"heads": (0,)},
 }

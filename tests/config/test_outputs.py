@@ -91,7 +91,7 @@ def test_the_metadata_of_an_output_is_that_of_a_feature():
     whole = {
         name: value
         for name, value in dataclasses.asdict(feature).items()
-        if name not in ("kind", "ranges", "heads", "labelled")
+        if name not in ("kind", "scale", "heads", "labelled")
     }
     assert spec.to_metadata() == feature.to_metadata() == whole
     assert "states" not in spec.to_metadata()

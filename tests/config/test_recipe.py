@@ -50,7 +50,7 @@ def test_groups_decide_what_a_reader_expects():
         if ExtractConfig.marks(name).decides != usual[ExtractConfig.marks(name).group]
     }
     assert found == {
-        **dict.fromkeys(("dtype", "calibration"), "digits"),
+        **dict.fromkeys(("dtype", "scale_from"), "digits"),
         "prompt": "vectors",
         "buffer_mb": "bytes",
         **dict.fromkeys(("dedupe", "cache", "cache_gb"), "nothing"),
@@ -63,8 +63,8 @@ def test_what_decides_digits_by_its_value_has_another_cache():
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*OUTPUT_SETTINGS} - {"calibration"})
-)  # it decides the ranges
+    "name", sorted({*OUTPUT_SETTINGS} - {"scale_from"})
+)  # it decides the scale
 def test_each_setting_of_an_output_reaches_the_recipe_of_its_vectors(name):
     sides = []
     for settings in (ALONE[name], OTHERS[name]):

@@ -79,7 +79,7 @@ def test_each_file_that_a_setting_names_is_among_those_that_are_read():
             read = [str(path) for _, path in files_read(config, "in.txt")]
             assert any(path.startswith("some/where") for path in read), name
             named.add(name)
-    assert named >= {"checkpoint", "config_file", "vocab_file", "calibration", "cache"}
+    assert named >= {"checkpoint", "config_file", "vocab_file", "scale_from", "cache"}
     for name, field in OutputConfig.model_fields.items():
         assert bool(Marks.of(field).reads) is ("path" in describe_allowed(field)), name
 

@@ -47,7 +47,7 @@ def read_by_the_page(folder):
 def restored(values, feature):
     values = np.array(values)
     if feature["dtype"] == "int8":
-        least, largest = np.array(feature["ranges"])
+        least, largest = np.array(feature["scale"])
         return least + (values + 128.0) * (largest - least) / 255
     if feature["dtype"] == "binary":
         bits = np.unpackbits(values.astype(np.uint8), axis=-1)[..., : feature["width"]]

@@ -65,4 +65,4 @@ def test_the_help_shows_no_values_that_exports_refuse():
     shown = " ".join(run("--help").stdout.split())
     assert "--level <token|sequence>" in shown
     assert "--dtype <float32|float16|bfloat16>" in shown
-    assert not {"--kind", "--top-k", "--calibration"} & set(shown.split())
+    assert not {"--kind", "--top-k", "--scale-from"} & set(shown.split())

@@ -73,7 +73,7 @@ def test_texts_in_memory_are_warned_of_too(toy, caplog):
     [
         (np.nan, {}),
         (np.nan, {"level": "word"}),
-        (np.nan, {"level": "sequence", "dtype": "int8", "calibration": 1}),
+        (np.nan, {"level": "sequence", "dtype": "int8", "scale_from": 1}),
         (3e38, {"level": "sequence"}),
         (3e38, {"level": "sequence", "long_text": "window", "dtype": "float16"}),
     ],
@@ -98,7 +98,7 @@ def test_features_that_are_not_finite_are_counted(tmp_path, caplog, value, outpu
 
 
 def test_clipped_values_are_more_than_half_a_step_outside():
-    int8 = Feature("v", (-1,), "none", 2, "int8", "sequence", ranges=((0.0, 0.0), (255.0, 255.0)))
+    int8 = Feature("v", (-1,), "none", 2, "int8", "sequence", scale=((0.0, 0.0), (255.0, 255.0)))
     vectors = np.array([[-0.4, 255.6], [np.nan, -0.6], [np.inf, 3], [255.4, 0]], np.float32)
     batch, counts = FeatureBatch(np.arange(4), {"v": vectors, "w": vectors}), Counts()
     for _ in range(2):
@@ -111,4 +111,4 @@ def test_clipped_values_are_more_than_half_a_step_outside():
 def test_one_percent_of_clipped_values_is_a_warning(toy, caplog, clipped, warns):
     counts = Counts(values_clipped=clipped, values_int8=1000 if clipped else 0)
     losses.warn(counts, ExtractConfig(checkpoint=toy), find_checkpoint(toy))
-    assert ("10 of 1,000 int8 values (1.0%) lay outside the ranges" in caplog.text) is warns
+    assert ("10 of 1,000 values of int8 vectors (1.0%) lay outside" in caplog.text) is warns

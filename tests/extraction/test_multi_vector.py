@@ -142,7 +142,7 @@ def test_what_a_run_may_not_ask_for(tmp_path, toy):
 
 OUTPUTS = [
     {"name": "late", **KIND},
-    {"name": "int8", **KIND, "dtype": "int8", "calibration": 3},
+    {"name": "int8", **KIND, "dtype": "int8", "scale_from": 3},
     {"name": "bits", **KIND, "dtype": "binary"},
     {"name": "states", "layers": [-1]},
     {"name": "dense", "level": "sequence", "pooling": "cls", "layers": [-1]},
@@ -184,7 +184,7 @@ def test_dense_tokens_attention_and_multi_vectors_come_from_one_pass(tmp_path):
         assert units["scored_tokens"] == tuple(np.array(record.tokens)[kept])
         assert units["scored_token_ids"].tolist() == record.token_ids[kept].tolist()
         assert record.features["attention"].shape == (2, len(kept), len(kept))
-        if record.unique_id < 3:  # whose ranges int8 has: half a step of them, at most
+        if record.unique_id < 3:  # whose scale int8 has: half a step of them, at most
             assert np.abs(restored.features["int8"] - wanted).max() < 1 / 255
         bits = np.unpackbits(record.features["bits"], axis=1, count=8)
         assert (bits == (record.features["late"] > 0)).all()

@@ -192,7 +192,7 @@ def test_what_changes_no_float_has_one_key_of_a_cache(checkpoint):
         config = {"checkpoint": checkpoint, "layers": [-1], "dedupe": True, **settings}
         return cache_key(Preparation(ExtractConfig.of(config)))
 
-    assert facts(level="sequence", dtype="int8", calibration=3) == facts(level="sequence")
+    assert facts(level="sequence", dtype="int8", scale_from=3) == facts(level="sequence")
     assert facts(level="sequence", dtype="float16") != facts(level="sequence")
     assert facts(level="word", label_field="ner") == facts(level="word")
 

@@ -55,12 +55,12 @@ def test_a_batch_in_bfloat16_costs_as_much_as_more_tokens(toy):
     assert costs["float32"]["batch_cost"] < costs["bfloat16"]["batch_cost"]
 
 
-def test_a_calibration_file_is_found_wherever_the_run_goes(toy, tmp_path, monkeypatch):
+def test_a_scale_file_is_found_wherever_the_run_goes(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"checkpoint": toy, "layers": (-1,), "level": "sequence", "dtype": "int8"}
     for given, expected in (("f.npz", str(tmp_path / "f.npz")), ("10", "10")):
-        made = Preparation(ExtractConfig.of({**settings, "calibration": given}))
-        assert [output.calibration for output in made.outputs] == [expected]
+        made = Preparation(ExtractConfig.of({**settings, "scale_from": given}))
+        assert [output.scale_from for output in made.outputs] == [expected]
 
 
 def test_some_of_the_outputs_have_their_own_settings(toy):

@@ -395,10 +395,10 @@ def test_where_no_setting_differs_the_numbers_are_the_reason():
         "cosine 1.000000)"
     )
     codes = [
-        replace(SOME, dtype="int8", ranges=((-least,) * 40, (3.0,) * 40)) for least in (2.0, 3.0)
+        replace(SOME, dtype="int8", scale=((-least,) * 40, (3.0,) * 40)) for least in (2.0, 3.0)
     ]
     found = compare(*(facts(values, each) for each in codes))
-    assert found.differences == ("other int8 ranges",)
+    assert found.differences == ("another scale",)
     old = compare(facts(None, codes[0]), facts(values))
     assert str(old).endswith("number was compared: a has no canaries; dtype 'int8' and 'float32'")
 
@@ -441,8 +441,8 @@ def test_distances_are_those_of_a_plain_loop():
 def test_canaries_in_a_dtype_are_those_of_the_files(dtype):
     values = RNG.normal(size=(8, 40)).astype(np.float32)
     places = order(40)
-    ranges = tuple(tuple(row.tolist()) for row in (values[3:].min(0), values[3:].max(0)))
-    feature = replace(SOME, dtype=dtype, ranges=ranges if dtype == "int8" else ())
+    scale = tuple(tuple(row.tolist()) for row in (values[3:].min(0), values[3:].max(0)))
+    feature = replace(SOME, dtype=dtype, scale=scale if dtype == "int8" else ())
     recipe = facts(values[:, places], feature)
     if dtype in ("int8", "binary"):
         batch = FeatureBatch(np.arange(8), {"some": values})

@@ -91,16 +91,16 @@ def test_the_same_layer_by_two_numbers_is_read_as_one(tmp_path):
     assert len(read_features([tmp_path / "a.npz", tmp_path / "b.npz"])) == 5
 
 
-def test_codes_of_other_ranges_are_refused(tmp_path):
+def test_codes_of_other_scales_are_refused(tmp_path):
     for name, least in (("a.npz", -1.0), ("b.npz", -1.0), ("c.npz", -2.0)):
-        small = replace(WHOLE, dtype="int8", ranges=((least,) * 4, (1.0,) * 4))
+        small = replace(WHOLE, dtype="int8", scale=((least,) * 4, (1.0,) * 4))
         make(tmp_path / name, 3, feature=small)
     paths = [tmp_path / name for name in ("a.npz", "b.npz")]
     with read_features(paths, floats=True) as joined:
         assert joined.ragged("whole")[0].dtype == np.float32
         assert len(joined.texts()) == 2
         assert joined.recipe.outputs["whole"]["dtype"] == "int8"
-    message = "whole has other int8 ranges; extract one of them again, with the other as its calib"
+    message = "whole has another scale; extract one of them again, with the other as its scale_f"
     with pytest.raises(OutputError, match=message):
         read_features([tmp_path / "a.npz", tmp_path / "c.npz"])
 

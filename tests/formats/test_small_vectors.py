@@ -12,7 +12,7 @@ from bert_features.errors import OutputError
 from bert_features.formats import read_features
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.records import Feature, FeatureBatch, Rows
-from bert_features.formats.small_vectors import count_clipped, find_ranges, quantize, restore
+from bert_features.formats.small_vectors import count_clipped, find_scale, quantize, restore
 from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
@@ -33,17 +33,17 @@ VECTORS = (RNG.normal(0.3, 1, (400, WIDTH)) * SCALES).astype(np.float32)
 FIRST = VECTORS[:50]
 
 
-def feature(dtype, width=WIDTH, ranges=()):
-    return Feature(dtype, (-1,), "none", width, dtype, "sequence", "mean", ranges=ranges)
+def feature(dtype, width=WIDTH, scale=()):
+    return Feature(dtype, (-1,), "none", width, dtype, "sequence", "mean", scale=scale)
 
 
-INT8 = feature("int8", ranges=find_ranges([FIRST[:20], FIRST[20:]], WIDTH))
+INT8 = feature("int8", scale=find_scale([FIRST[:20], FIRST[20:]], WIDTH))
 BINARY = feature("binary")
 FLOATS = feature("float32")
 MIXED = (INT8, *mix("token"), FLOATS, BINARY)
 
 # What somebody else may have written; the first two have another width alone.
-NO_RANGES: list[Any] = [
+NO_SCALES: list[Any] = [
     [[0.0] * 3, [1.0] * 3],
     [[], []],
     [[0.0] * WIDTH],
@@ -89,7 +89,7 @@ def test_int8_and_bits_are_those_of_the_reference():
 
 def test_floats_come_back_within_half_a_step():
     codes, bits = quantized(VECTORS, INT8, BINARY)
-    least, largest = np.array(INT8.ranges)
+    least, largest = np.array(INT8.scale)
     inside = np.clip(VECTORS, least, largest)
     error = np.abs(restore(codes, INT8) - inside) / ((largest - least) / 255)
     assert error.max() < 0.5001
@@ -98,8 +98,8 @@ def test_floats_come_back_within_half_a_step():
 
 
 def test_values_without_a_step():
-    ranges = ((-1.0, 2.0, -1e38), (1.0, 2.0, 2e38))
-    wanted = feature("int8", 3, ranges)
+    scale = ((-1.0, 2.0, -1e38), (1.0, 2.0, 2e38))
+    wanted = feature("int8", 3, scale)
     strange = [[np.nan, 2, -np.inf], [np.inf, 5, 2e38], [-7, -3e38, -1e38]]
     (codes,) = quantized(np.array(strange, np.float32), wanted)
     np.testing.assert_array_equal(codes, [[0, -128, -128], [127, -125, 127], [-128, -128, -128]])
@@ -123,13 +123,13 @@ def test_values_more_than_half_a_step_outside_are_counted(level, splits, clipped
     assert (found.tolist(), total) == (clipped, 6)
 
 
-def test_vectors_that_are_not_finite_have_no_ranges():
+def test_vectors_that_are_not_finite_have_no_scales():
     bad = VECTORS[:3].copy()
     bad[0, 3], bad[2, 5] = np.nan, np.inf
-    least, largest = find_ranges([bad, bad[:0]], WIDTH)
+    least, largest = find_scale([bad, bad[:0]], WIDTH)
     np.testing.assert_array_equal(least, bad[1])
     assert least == largest
-    assert find_ranges([bad[::2]], WIDTH) == ((0,) * WIDTH, (0,) * WIDTH)
+    assert find_scale([bad[::2]], WIDTH) == ((0,) * WIDTH, (0,) * WIDTH)
 
 
 @all_formats
@@ -196,13 +196,13 @@ def test_parquet_has_one_byte_for_each_value(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        *({"ranges": rows} for rows in NO_RANGES),
+        *({"scale": rows} for rows in NO_SCALES),
         {"dtype": "float32"},
         {"dtype": "binary"},
     ],
     ids=lambda damage: str(damage)[:40],
 )
-def test_ranges_that_do_not_fit_are_refused(tmp_path, damage):
+def test_scales_that_do_not_fit_are_refused(tmp_path, damage):
     path = tmp_path / "f.jsonl"
     write(path, "jsonl", (INT8,), *batches_of((INT8,), 2))
     sidecar = tmp_path / "f.jsonl.metadata.json"
@@ -210,20 +210,20 @@ def test_ranges_that_do_not_fit_are_refused(tmp_path, damage):
     content["features"][0] |= damage
     sidecar.write_text(json.dumps(content))
     with pytest.raises(
-        OutputError, match=f"cannot read {path} as jsonl: .*(each of 11|are for int8|Out of ran)"
+        OutputError, match=f"cannot read {path} as jsonl: .*(each of 11|is for int8|Out of ran)"
     ):
         read_features(path)
 
 
-@pytest.mark.parametrize("rows", NO_RANGES[2:], ids=lambda rows: str(rows)[:40])
-def test_ranges_of_a_manifest_that_are_none_are_refused(tmp_path, rows):
+@pytest.mark.parametrize("rows", NO_SCALES[2:], ids=lambda rows: str(rows)[:40])
+def test_scales_of_a_manifest_that_are_none_are_refused(tmp_path, rows):
     manifest = make_manifest(tmp_path, "npz", [1])
-    outputs = {"int8": {"width": 11, "dtype": "int8", "ranges": rows}}
+    outputs = {"int8": {"width": 11, "dtype": "int8", "scale": rows}}
     dataclasses.replace(
         manifest, recipe=dataclasses.replace(manifest.recipe, outputs=outputs)
     ).write()
     with pytest.raises(
-        OutputError, match=r"_manifest\.json: it is damaged, .*ranges of 'int8' are not"
+        OutputError, match=r"_manifest\.json: it is damaged, .*scale of 'int8' is not"
     ):
         Manifest.read(tmp_path)
 
@@ -249,6 +249,6 @@ def test_every_format_names_what_was_lost(tmp_path, format, monkeypatch):
     np.testing.assert_array_equal(file.ragged("int8")[0], plain.ragged("int8")[0])
 
 
-def test_features_of_floats_have_no_ranges_in_the_metadata():
-    assert "ranges" not in FLOATS.to_metadata()  # earlier versions refuse a key that they lack
+def test_features_of_floats_have_no_scales_in_the_metadata():
+    assert "scale" not in FLOATS.to_metadata()  # earlier versions refuse a key that they lack
     assert INT8.describe() == "int8 int8 [11]"

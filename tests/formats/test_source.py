@@ -127,7 +127,7 @@ def test_a_file_of_the_format_but_not_ours(
     assert_refused(tmp_path / "f", format)
 
 
-SMALL = (Feature("s", (-1,), "none", 1, "int8", "sequence", "mean", ranges=((-9.0,), (9.0,))),)
+SMALL = (Feature("s", (-1,), "none", 1, "int8", "sequence", "mean", scale=((-9.0,), (9.0,))),)
 
 
 @pytest.mark.parametrize("form", [*FORMATS, "folder", "floats"])

@@ -301,7 +301,7 @@ def test_the_config_is_complete(toy, batch):
         np.testing.assert_array_equal(copy(batch)[name], value)
 
 
-NOT_OF_LAYERS = {"kind", "heads", "top_k", "min_weight", "calibration"}
+NOT_OF_LAYERS = {"kind", "heads", "top_k", "min_weight", "scale_from"}
 
 
 @pytest.mark.parametrize("name", sorted({*OUTPUT_SETTINGS} - NOT_OF_LAYERS))

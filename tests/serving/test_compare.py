@@ -77,7 +77,7 @@ def test_files_and_folders(make):
 def test_a_checkpoint_takes_the_settings_of_the_other_side(make, toy, tmp_path):
     one = make("mean.npz")
     assert said(one, toy) == said(toy, one) == EQUAL
-    assert said(make("small.npz", dtype="int8", calibration="4"), toy).startswith(CLOSER)
+    assert said(make("small.npz", dtype="int8", scale_from="4"), toy).startswith(CLOSER)
     same = convert(find_checkpoint(toy), tmp_path / "uncased_same", to="safetensors")
     assert said(one, same) == EQUAL
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_a_checkpoint_takes_the_settings_of_a_file_of_settings(toy, tmp_path):
 
 
 def test_floats_of_small_vectors_are_no_floats(make):
-    small = make("small.npz", dtype="int8", calibration="4")
+    small = make("small.npz", dtype="int8", scale_from="4")
     with read_features(small, floats=True) as floats:
         assert said(floats, make("mean.npz")).startswith(CLOSER)
         assert said(floats[:2], small) == EQUAL

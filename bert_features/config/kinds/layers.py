@@ -16,7 +16,7 @@ class Layers(OutputKind):
 
     name = "layers"
     summary = "vectors of the encoder's layers"
-    settings = frozenset(["layers", "pooling", "dtype", "calibration"])  # others take them too
+    settings = frozenset(["layers", "pooling", "dtype", "scale_from"])  # others take them too
     levels = ("token", "word", "span", "sequence")
     has_vectors = True
     search = "vectors"
@@ -55,7 +55,7 @@ class Layers(OutputKind):
 
 
 def check_small(kind: OutputKind, output: Any) -> None:
-    """Refuses small vectors of tokens and words, and a calibration that nothing uses."""
+    """Refuses small vectors of tokens and words, and a source of a scale that nothing uses."""
     if output.dtype in SMALL_DTYPES and output.level not in kind.small_levels:
         # Attention has no vectors of texts.
         cure = "pass level='sequence', or" if output.kind == Layers.name else "pass"
@@ -63,9 +63,9 @@ def check_small(kind: OutputKind, output: Any) -> None:
             f"dtype is '{output.dtype}', which only level 'sequence' allows; this output has level "
             f"'{output.level}': {cure} a dtype of floats"
         )
-    if output.calibration is not None and output.dtype != "int8":
+    if output.scale_from is not None and output.dtype != "int8":
         raise ConfigError(
-            f"calibration is for dtype 'int8'; dtype is '{output.dtype}': leave calibration out"
+            f"scale_from is for dtype 'int8'; dtype is '{output.dtype}': leave scale_from out"
         )
 
 

@@ -14,7 +14,7 @@ class MultiVector(OutputKind):
 
     name = "multi_vector"
     summary = "a vector of each token for late interaction, of a ColBERT"
-    settings = frozenset(["dtype", "calibration"])
+    settings = frozenset(["dtype", "scale_from"])
     levels = ("token",)
     poolings = ("none",)
     needs = "projection"

@@ -1,4 +1,4 @@
-"""Calibration files that do not fit an output; tests/corpus/test_calibration.py has whole runs."""
+"""Scale files that do not fit an output; tests/corpus/test_scales.py has whole runs."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError
-from bert_features.extraction.calibration import calibrate, ranges_of_files
+from bert_features.extraction.scales import add_scales, scales_of_files
 from bert_features.formats.records import Feature, FeatureBatch
 from tests.formats.feature_files import write
 from tests.toy import TOY
@@ -33,27 +33,27 @@ VARIED = np.arange(24, dtype=np.float32).reshape(3, 8) ** 2
         ([SOME], [VARIED[:1]], False),
     ],
 )
-def test_only_varied_vectors_of_the_same_shape_calibrate(tmp_path, features, columns, fits):
+def test_only_varied_vectors_of_the_same_shape_give_a_scale(tmp_path, features, columns, fits):
     path = tmp_path / "vectors.npz"
     sequence = {f.name: values for f, values in zip(features, columns, strict=True)}
     write(path, "npz", tuple(features), FeatureBatch(np.arange(len(columns[0])), sequence))
-    settings = {"checkpoint": "absent", "outputs": [INT8 | {"calibration": str(path)}]}
+    settings = {"checkpoint": "absent", "outputs": [INT8 | {"scale_from": str(path)}]}
     outputs = ExtractConfig.of(settings).plan_outputs(TOY)
     preparation = SimpleNamespace(checkpoint=None)
     if fits:
-        least, largest = ranges_of_files(outputs, preparation)["int8"]
+        least, largest = scales_of_files(outputs, preparation)["int8"]
         np.testing.assert_array_equal([least, largest], [VARIED.min(axis=0), VARIED.max(axis=0)])
     else:
         with pytest.raises(ConfigError, match="no vectors that differ and are like int8"):
-            ranges_of_files(outputs, preparation)
+            scales_of_files(outputs, preparation)
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"calibration": 7}, 7)])
-def test_int8_takes_its_ranges_from_the_first_1000_texts_or_as_many_as_set(given, expected):
+@pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"scale_from": 7}, 7)])
+def test_int8_takes_its_scales_from_the_first_1000_texts_or_as_many_as_set(given, expected):
     settings = {"checkpoint": "absent", "outputs": [INT8 | given]}
     outputs = ExtractConfig.of(settings).plan_outputs(TOY)
     left = iter(range(1100))
-    _, texts = calibrate(
+    _, texts = add_scales(
         outputs,
         left,
         lambda head: [FeatureBatch(np.arange(len(head)), {"int8": np.tile(VARIED, (400, 1))})],

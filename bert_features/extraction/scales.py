@@ -1,4 +1,4 @@
-"""int8 outputs: the range of each dimension, from a file or from the first texts of a run."""
+"""The scale of int8 vectors: the range of each dimension, of a file or of the first texts."""
 
 import itertools
 import logging
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_features.config.features import OutputSpec, Ranges
-from bert_features.config.output_specs import calibration_file
+from bert_features.config.features import OutputSpec, Scale
+from bert_features.config.output_specs import scale_file
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction.recipe import make_recipe
 from bert_features.formats import FeatureFile, read_features
-from bert_features.formats.headers import parse_ranges
+from bert_features.formats.headers import parse_scale
 from bert_features.formats.records import Feature, FeatureBatch
-from bert_features.formats.small_vectors import find_ranges
+from bert_features.formats.small_vectors import find_scale
 from bert_features.readers.input_example import InputExample
 
 if TYPE_CHECKING:
@@ -25,91 +25,91 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bert_features")
 
 _FIRST_TEXTS = 1000
-# Ranges this narrow, as a share of the values, are of texts that are all alike.
+# Scales this narrow, as a share of the values, are of texts that are all alike.
 _NARROW = 0.1
 
 
-def with_ranges(outputs: Sequence[OutputSpec], ranges: Mapping[str, Any]) -> tuple[OutputSpec, ...]:
-    """The outputs with these ranges, by name; OutputError: they do not fit."""
-    known = [output for output in outputs if output.name in ranges]
+def with_scales(outputs: Sequence[OutputSpec], scales: Mapping[str, Any]) -> tuple[OutputSpec, ...]:
+    """The outputs with these scales, by name; OutputError: one does not fit."""
+    known = [output for output in outputs if output.name in scales]
     try:
-        found = {o: parse_ranges(ranges[o.name], o.name, o.width) for o in known}
+        found = {o: parse_scale(scales[o.name], o.name, o.width) for o in known}
     except ValueError as error:
         raise OutputError(f"{error}; extract again with --overwrite") from error
-    return tuple(replace(o, ranges=found.get(o, o.ranges)) for o in outputs)
+    return tuple(replace(o, scale=found.get(o, o.scale)) for o in outputs)
 
 
-def calibrate(
+def add_scales(
     outputs: tuple[OutputSpec, ...],
     examples: Iterator[InputExample] | None,
     compute: Callable[[list[InputExample]], Iterable[FeatureBatch]],
 ) -> tuple[tuple[OutputSpec, ...], Iterator[InputExample]]:
-    """The outputs with the ranges that they lack, from the first texts; and all the examples.
+    """The outputs with the scales that they lack, from the first texts; and all the examples.
 
     Args:
-      outputs: the outputs; those that name a file have its ranges.
-      examples: the texts of the run, from the first; None if there are none to take ranges of.
+      outputs: the outputs; those that name a file have its scale.
+      examples: the texts of the run, from the first; None if there are none to take scales of.
       compute: gives the features of some examples before they become int8.
 
     Raises:
-      ConfigError: an output lacks its ranges, and there are no texts.
+      ConfigError: an output lacks its scale, and there are no texts.
     """
     counts = {
-        o: int(o.calibration or _FIRST_TEXTS) for o in outputs if o.dtype == "int8" and not o.ranges
+        o: int(o.scale_from or _FIRST_TEXTS) for o in outputs if o.dtype == "int8" and not o.scale
     }
     if not counts:
         return outputs, examples or iter(())
     if examples is None:
         raise ConfigError(
-            f"the dtype of output '{next(iter(counts)).name}' is 'int8', and the ranges of its "
-            "dimensions are unknown: only extract() finds them in texts; set calibration to a "
+            f"the dtype of output '{next(iter(counts)).name}' is 'int8', and the scale of its "
+            "vectors is unknown: only extract() finds it in texts; set scale_from to a "
             "features file"
         )
     head = list(itertools.islice(examples, min(max(counts.values()), sys.maxsize)))
-    logger.info("int8 takes the ranges of the first %s texts", f"{len(head):,}")
-    ranges = _ranges_of_texts(len(head), list(compute(head)), counts)
-    return with_ranges(outputs, ranges), itertools.chain(head, examples)
+    logger.info("int8 vectors take the scale of the first %s texts", f"{len(head):,}")
+    scales = _scales_of_texts(len(head), list(compute(head)), counts)
+    return with_scales(outputs, scales), itertools.chain(head, examples)
 
 
-def _ranges_of_texts(
+def _scales_of_texts(
     texts: int, batches: Sequence[FeatureBatch], counts: Mapping[OutputSpec, int]
-) -> dict[str, Ranges]:
-    """The ranges of the first texts, as many for each output as `counts` says."""
+) -> dict[str, Scale]:
+    """The scales of the first texts, as many for each output as `counts` says."""
     found = {}
     for output, count in counts.items():
         blocks = list(_first_vectors(batches, output, count))
-        ranges = found[output.name] = find_ranges(blocks, output.width)
+        scale = found[output.name] = find_scale(blocks, output.width)
         # A run that ends there has no other texts.
-        if texts >= count and _is_narrow(ranges):
+        if texts >= count and _is_narrow(scale):
             logger.warning(
-                "int8 takes the ranges of %s from %s, so that other texts get nearly the same "
-                "codes; set calibration to more texts, or to a features file",
+                "int8 vectors take the scale of %s from %s, so that other texts get nearly the "
+                "same codes; set scale_from to more texts, or to a features file",
                 output.name,
                 f"{count:,} texts that are all alike" if count > 1 else "a single text",
             )
     return found
 
 
-def ranges_of_files(outputs: Sequence[OutputSpec], preparation: "Preparation") -> dict[str, Ranges]:
-    """The ranges of int8 outputs that name a file; raises ConfigError if one does not fit."""
-    wanted = (o for o in outputs if o.dtype == "int8" and calibration_file(o))
-    return {output.name: _ranges_of_file(output, preparation) for output in wanted}
+def scales_of_files(outputs: Sequence[OutputSpec], preparation: "Preparation") -> dict[str, Scale]:
+    """The scales of outputs that name a file; raises ConfigError if one does not fit."""
+    wanted = (o for o in outputs if o.dtype == "int8" and scale_file(o))
+    return {output.name: _scale_of_file(output, preparation) for output in wanted}
 
 
-def _ranges_of_file(output: OutputSpec, preparation: "Preparation") -> Ranges:
-    """The ranges of the feature with the output's name, or the only one; int8 has its own."""
-    file = read_features(str(output.calibration))
+def _scale_of_file(output: OutputSpec, preparation: "Preparation") -> Scale:
+    """The scale of the feature with the output's name, or the only one; int8 has its own."""
+    file = read_features(str(output.scale_from))
     named = [each for each in file.features if each.name == output.name] or file.features
     feature = named[0]
     fits = (feature.level, feature.width) == (output.level, output.width)
     if len(named) == 1 and fits and feature.dtype != "binary":
         _check_recipe(output, file, feature, preparation)
         blocks = (values for values, _ in file.blocks(feature.name))
-        ranges = feature.ranges or find_ranges(blocks, output.width)
-        if ranges[0] != ranges[1]:
-            return ranges
+        scale = feature.scale or find_scale(blocks, output.width)
+        if scale[0] != scale[1]:
+            return scale
     raise ConfigError(
-        f"the calibration {file.path} has no vectors that differ and are like "
+        f"the scale file {file.path} has no vectors that differ and are like "
         f"{output.describe()}; it has {', '.join(each.describe() for each in file.features)}"
     )
 
@@ -121,14 +121,14 @@ def _check_recipe(
     try:
         recipe = file.recipe
     except OutputError:
-        text = "the calibration %s does not record how it was made; its ranges may not fit"
+        text = "the scale file %s does not record how it was made; it may not fit"
         logger.warning(text, file.path)
         return
     now = make_recipe(preparation, (output,), {})
     differences = recipe.differences(now, feature.name, output.name).vectors
     if differences:
         raise ConfigError(
-            f"the calibration {file.path} was made with {'; '.join(differences)}; set calibration "
+            f"the scale file {file.path} was made with {'; '.join(differences)}; set scale_from "
             "to a file made with the settings of this run, or to a number of texts"
         )
 
@@ -143,7 +143,7 @@ def _first_vectors(
         count -= len(first)
 
 
-def _is_narrow(ranges: Ranges) -> bool:
-    least, largest = np.array(ranges)
+def _is_narrow(scale: Scale) -> bool:
+    least, largest = np.array(scale)
     sizes = np.maximum(np.abs(least), np.abs(largest))
     return bool(np.median(largest - least) <= _NARROW * np.median(sizes))

@@ -1,4 +1,4 @@
-"""int8 and binary outputs of runs: ranges from the first texts or a file, the same everywhere."""
+"""int8 and binary outputs of runs: a scale from the first texts or a file, the same everywhere."""
 
 import copy
 import dataclasses
@@ -17,11 +17,11 @@ from bert_features.corpus.job import repair
 from bert_features.corpus.shards import ShardJob, ShardWriter
 from bert_features.corpus.worker import write_shard
 from bert_features.errors import ConfigError, OutputError
-from bert_features.extraction import calibration
-from bert_features.extraction.calibration import calibrate, ranges_of_files, with_ranges
+from bert_features.extraction import scales
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.pipeline import Pipeline
 from bert_features.extraction.recipe import make_recipe
+from bert_features.extraction.scales import add_scales, scales_of_files, with_scales
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.records import Feature, FeatureBatch
@@ -40,7 +40,7 @@ FLOATS, INT8, BINARY = (
     {"name": dtype, "dtype": dtype, **MEAN} for dtype in ("float32", "int8", "binary")
 )
 SOME = OutputSpec("some", (-1,), "none", 8, "float32", "sequence", "mean", states=(3,))
-ALL = [FLOATS, INT8 | {"calibration": 8}, BINARY]
+ALL = [FLOATS, INT8 | {"scale_from": 8}, BINARY]
 
 
 @pytest.fixture
@@ -66,17 +66,17 @@ def vectors(path, name, **options):
 def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplog):
     caplog.set_level("INFO", "bert_features")
     counts = extract(config(*ALL), texts, tmp_path / "out.npz").counts
-    assert "int8 takes the ranges of the first 8 texts" in caplog.text
+    assert "int8 vectors take the scale of the first 8 texts" in caplog.text
     floats = vectors(tmp_path / "out.npz", "float32")
     codes = vectors(tmp_path / "out.npz", "int8").astype(int)
     assert np.abs(codes - to_int8(floats, floats[:8])).max() <= 1  # the first 8 are a batch apart
     np.testing.assert_array_equal(vectors(tmp_path / "out.npz", "binary"), to_bits(floats))
     _, feature, _ = read_features(tmp_path / "out.npz").features
-    np.testing.assert_allclose(feature.ranges[0], floats[:8].min(axis=0), atol=1e-6)
-    np.testing.assert_allclose(feature.ranges[1], floats[:8].max(axis=0), atol=1e-6)
+    np.testing.assert_allclose(feature.scale[0], floats[:8].min(axis=0), atol=1e-6)
+    np.testing.assert_allclose(feature.scale[1], floats[:8].max(axis=0), atol=1e-6)
     clipped = (to_int8(floats, floats[:8], clip=False) != to_int8(floats, floats[:8])).sum(axis=1)
     assert 0 < clipped.sum() == counts.values_clipped < counts.values_int8 == floats.size
-    assert f"{clipped.sum()} of {floats.size} int8 values (" in caplog.text
+    assert f"{clipped.sum()} of {floats.size} values of int8 vectors (" in caplog.text
     (losses,) = read_features(tmp_path / "out.npz").metadata["losses"].values()
     assert losses == {
         "count": clipped.sum(),
@@ -119,11 +119,11 @@ def test_small_vectors_are_those_of_the_reference(config, texts, tmp_path, caplo
     ],
     ids=str,
 )
-def test_a_calibration_that_was_made_in_another_way(
+def test_a_scale_that_was_made_in_another_way(
     config, tmp_path, caplog, feature, changes, differences
 ):
     path = tmp_path / "vectors.npz"
-    extractor = kept_extractor(config(INT8 | {"calibration": str(path)}))
+    extractor = kept_extractor(config(INT8 | {"scale_from": str(path)}))
     made = dataclasses.replace(SOME, **feature)
     recipe = copy.deepcopy(make_recipe(extractor.preparation, (made,), {}).to_json())
     for place, value in changes.items():
@@ -133,18 +133,18 @@ def test_a_calibration_that_was_made_in_another_way(
     with open_writer(path, format="npz", features=(made,), metadata={"recipe": recipe}) as writer:
         writer.write(FeatureBatch(np.arange(9), {made.name: values}))
     if differences:
-        message = f"{path} was made with .*{differences}.* set calibration to a file made with"
+        message = f"{path} was made with .*{differences}.* set scale_from to a file made with"
         with pytest.raises(ConfigError, match=message):
-            extractor.calibrated()
+            extractor.with_all_scales()
     else:
-        extractor.calibrated()
+        extractor.with_all_scales()
     assert ("does not record how it was made" in caplog.text) is (differences is None)
 
 
-def test_ranges_of_a_manifest_that_do_not_fit_the_output(config):
+def test_scales_of_a_manifest_that_do_not_fit_the_output(config):
     outputs = config(INT8).plan_outputs(TOY)
-    with pytest.raises(OutputError, match=r"ranges of 'int8' are not .* each of 8 dimensions; ext"):
-        with_ranges(outputs, {"int8": [[0.0] * 7, [1.0] * 7]})
+    with pytest.raises(OutputError, match=r"scale of 'int8' is not .* each of 8 dimensions; ext"):
+        with_scales(outputs, {"int8": [[0.0] * 7, [1.0] * 7]})
 
 
 def kept_extractor(settings):
@@ -152,28 +152,28 @@ def kept_extractor(settings):
     return FeatureExtractor(settings, checkpoint=find_checkpoint(settings.checkpoint))
 
 
-def ranges_of(config, path):
-    """The ranges that an output takes from a file, without a model."""
-    outputs = config(INT8 | {"calibration": str(path)}).plan_outputs(TOY)
-    return ranges_of_files(outputs, SimpleNamespace(checkpoint=None))["int8"]
+def scale_of(config, path):
+    """The scale that an output takes from a file, without a model."""
+    outputs = config(INT8 | {"scale_from": str(path)}).plan_outputs(TOY)
+    return scales_of_files(outputs, SimpleNamespace(checkpoint=None))["int8"]
 
 
 @pytest.mark.parametrize("format", ["npz", "parquet"])
-def test_ranges_of_a_file(config, tmp_path, format, monkeypatch):
+def test_scales_of_a_file(config, tmp_path, format, monkeypatch):
     monkeypatch.setattr("bert_features.formats.reader.CHUNK_RECORDS", 20)
     path, wanted = tmp_path / f"vectors.{format}", RNG.normal(size=(90, 8)).astype(np.float32)
     vectors_file(path, format, (SOME,), wanted)
-    least, largest = ranges_of(config, path)
+    least, largest = scale_of(config, path)
     np.testing.assert_array_equal(least, wanted.min(axis=0))
     np.testing.assert_array_equal(largest, wanted.max(axis=0))
 
 
-def test_ranges_of_a_file_of_int8_are_its_own(config, tmp_path):
-    ranges = tuple(map(tuple, np.sort(RNG.normal(size=(2, 8)), axis=0).tolist()))
-    own = dataclasses.replace(SOME, name="int8", dtype="int8", ranges=ranges)
+def test_scales_of_a_file_of_int8_are_its_own(config, tmp_path):
+    scale = tuple(map(tuple, np.sort(RNG.normal(size=(2, 8)), axis=0).tolist()))
+    own = dataclasses.replace(SOME, name="int8", dtype="int8", scale=scale)
     codes = np.zeros((3, 8), np.int8)
     vectors_file(tmp_path / "f.npz", "npz", (SOME, own), codes.astype(np.float32), codes)
-    assert ranges_of(config, tmp_path / "f.npz") == ranges
+    assert scale_of(config, tmp_path / "f.npz") == scale
 
 
 def vectors_file(path, format, features, *columns):
@@ -181,10 +181,10 @@ def vectors_file(path, format, features, *columns):
     write(path, format, features, FeatureBatch(np.arange(len(columns[0])), sequence))
 
 
-def test_in_memory_with_ranges_of_a_file(config, texts, tmp_path):
+def test_in_memory_with_scales_of_a_file(config, texts, tmp_path):
     path = tmp_path / "vectors.npz"
     vectors_file(path, "npz", (SOME,), RNG.normal(size=(90, 8)).astype(np.float32))
-    settings = config(INT8 | {"calibration": str(path)})
+    settings = config(INT8 | {"scale_from": str(path)})
     extract(settings, texts, tmp_path / "out.arrow")
     found = kept_extractor(settings)
     assert found.encode(TEXTS).dtype == found([TEXTS[0]])[0].features["int8"].dtype == np.int8
@@ -192,7 +192,7 @@ def test_in_memory_with_ranges_of_a_file(config, texts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("alike", "calibration", "warns"),
+    ("alike", "count", "warns"),
     [
         (1, 1, "from a single text,"),
         (5, 5, "from 5 texts that are all alike,"),
@@ -200,29 +200,29 @@ def test_in_memory_with_ranges_of_a_file(config, texts, tmp_path):
         (5, 1000, ""),  # all texts of the run
     ],
 )
-def test_first_texts_that_are_alike_are_a_warning(config, caplog, alike, calibration, warns):
+def test_first_texts_that_are_alike_are_a_warning(config, caplog, alike, count, warns):
     first = np.repeat(RNG.normal(size=(1, 8)), alike, axis=0)
     first *= 1 + RNG.normal(size=first.shape) * 1e-6  # rounding of another batch
-    found = np.concatenate([first, RNG.normal(size=(20, 8))][: 2 - (calibration == 1000)])
-    outputs = config(INT8 | {"calibration": calibration}).plan_outputs(TOY)
+    found = np.concatenate([first, RNG.normal(size=(20, 8))][: 2 - (count == 1000)])
+    outputs = config(INT8 | {"scale_from": count}).plan_outputs(TOY)
 
     def compute(head):
         yield FeatureBatch(np.arange(len(head)), {"int8": found[: len(head)].astype(np.float32)})
 
-    _, examples = calibrate(outputs, iter(range(len(found))), compute)
+    _, examples = add_scales(outputs, iter(range(len(found))), compute)
     assert list(examples) == list(range(len(found)))
-    cure = "set calibration to more texts, or to a features file"
+    cure = "set scale_from to more texts, or to a features file"
     assert caplog.text.count(cure) == bool(warns)
     assert warns in caplog.text
 
 
-def test_in_memory_without_ranges(config):
+def test_in_memory_without_scales(config):
     extractor = kept_extractor(config(*ALL))
-    with pytest.raises(ConfigError, match=r"'int8', and the ranges .* set calibration to a fe"):
+    with pytest.raises(ConfigError, match=r"'int8', and the scale .* set scale_from to a fe"):
         extractor.encode(TEXTS, "int8")
 
 
-def test_all_shards_have_one_calibration(config, texts, tmp_path):
+def test_all_shards_have_one_scale(config, texts, tmp_path):
     whole = config(*ALL)
     extract(whole, texts, f"{tmp_path}/whole/")
     file = read_features(tmp_path / "whole", verify=True)
@@ -237,13 +237,13 @@ def test_all_shards_have_one_calibration(config, texts, tmp_path):
     assert share.features == file.features
 
 
-def test_a_run_that_is_resumed_keeps_its_ranges(config, texts, tmp_path, monkeypatch):
+def test_a_run_that_is_resumed_keeps_its_scales(config, texts, tmp_path, monkeypatch):
     extract(config(*ALL), texts, f"{tmp_path}/whole/")
     with pytest.raises(StopRun):
         extract(config(*ALL), texts, f"{tmp_path}/out/", progress=stop_after(13))
     assert len(shards_of(tmp_path / "out")) == 2
     # It takes no texts again.
-    monkeypatch.setattr(calibration, "_ranges_of_texts", None)
+    monkeypatch.setattr(scales, "_scales_of_texts", None)
     extract(config(*ALL), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
     Manifest.read(tmp_path / "out").path(2).unlink()
@@ -251,58 +251,58 @@ def test_a_run_that_is_resumed_keeps_its_ranges(config, texts, tmp_path, monkeyp
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
 
 
-def test_a_manifest_with_other_ranges_than_its_shards_is_refused(config, texts, tmp_path):
+def test_a_manifest_with_other_scales_than_its_shards_is_refused(config, texts, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(StopRun):
         extract(config(*ALL), texts, f"{out}/", progress=stop_after(13))
     manifest = Manifest.read(out)
     changed = copy.deepcopy(manifest)
-    name = min(n for n, output in manifest.recipe.outputs.items() if "ranges" in output)
-    changed.recipe.outputs[name]["ranges"][1][0] += 0.5
+    name = min(n for n, output in manifest.recipe.outputs.items() if output.get("scale"))
+    changed.recipe.outputs[name]["scale"][1][0] += 0.5
     changed.write()
     before = shards_of(out)
-    with pytest.raises(OutputError, match=f"other int8 ranges of '{name}' than the manifest"):
+    with pytest.raises(OutputError, match=f"another scale of '{name}' than the manifest"):
         extract(config(*ALL), texts, f"{out}/")
     assert shards_of(out) == before
     manifest.write()
     extract(config(*ALL), texts, f"{out}/")
 
 
-def other_ranges(recipe, ranges):
-    """A recipe whose int8 outputs have other ranges, or none."""
+def other_scale(recipe, scale):
+    """A recipe whose int8 outputs have another scale, or none."""
     changed = copy.deepcopy(recipe)
     for output in changed.outputs.values():
-        if output.pop("ranges", None) and ranges:
-            output["ranges"] = ranges
+        if output.pop("scale", None) and scale:
+            output["scale"] = scale
     return changed
 
 
-def test_workers_take_the_ranges_of_the_run(config, texts, tmp_path):
+def test_workers_take_the_scale_of_the_run(config, texts, tmp_path):
     """Those of the first worker that was ready, which may be another kind of machine."""
     extract(config(*ALL), texts, f"{tmp_path}/out/")
     before = shards_of(tmp_path / "out")
     manifest = Manifest.read(tmp_path / "out")
-    fresh = dataclasses.replace(manifest, recipe=other_ranges(manifest.recipe, None))
+    fresh = dataclasses.replace(manifest, recipe=other_scale(manifest.recipe, None))
     job = ShardJob(config(*ALL, format="parquet"), fresh)
     writer = ShardWriter.load(job)  # finds its own
     assert writer.ready.recipe.outputs == manifest.recipe.outputs
     assert writer.ready.recipe.to_json()["canaries"] == manifest.recipe.to_json()["canaries"]
-    other = other_ranges(manifest.recipe, [[-4.0] * 8, [4.0] * 8])
+    other = other_scale(manifest.recipe, [[-4.0] * 8, [4.0] * 8])
     write_shard(writer, 0, other, lambda message: None)
     (_, feature, _) = read_features(manifest.path(0)).features
-    assert feature.ranges == ((-4.0,) * 8, (4.0,) * 8)
+    assert feature.scale == ((-4.0,) * 8, (4.0,) * 8)
     write_shard(writer, 0, manifest.recipe, lambda message: None)
     assert shards_of(tmp_path / "out") == before
 
 
-def test_the_stages_of_a_run_do_not_count_its_calibration(config, texts, tmp_path, monkeypatch):
-    calibrated = Pipeline.calibrated
+def test_the_stages_of_a_run_do_not_count_its_scale(config, texts, tmp_path, monkeypatch):
+    with_all_scales = Pipeline.with_all_scales
 
     def slow(self, examples=None):
         time.sleep(0.5 if examples else 0)
-        return calibrated(self, examples)
+        return with_all_scales(self, examples)
 
-    monkeypatch.setattr(Pipeline, "calibrated", slow)
+    monkeypatch.setattr(Pipeline, "with_all_scales", slow)
     started = time.monotonic()
     summary = extract(config(*ALL), texts, tmp_path / "out.npz")
     assert summary.stages.elapsed <= time.monotonic() - started - 0.5
@@ -335,11 +335,11 @@ def test_windows_are_averaged_before(config, tmp_path):
 
 
 def test_more_texts_than_a_computer_counts(config, texts, tmp_path, caplog):
-    summary = extract(config(INT8 | {"calibration": 10**30}), texts, f"{tmp_path}/out/")
+    summary = extract(config(INT8 | {"scale_from": 10**30}), texts, f"{tmp_path}/out/")
     assert len(read_features(tmp_path / "out")) == len(TEXTS)
-    # Shards have other batches than the calibration: the last digits differ.
+    # Shards have other batches than those of the scale: the last digits differ.
     assert summary.counts.values_clipped == 0 < summary.counts.values_int8
-    assert "int8 values" not in caplog.text
+    assert "int8 vectors (" not in caplog.text
 
 
 def test_neighbors_of_small_vectors(config, texts, tmp_path):
@@ -371,17 +371,17 @@ def test_the_plan_knows_their_size(config, texts):
     [
         ({"dtype": "int8"}, "dtype"),
         ({"dtype": "binary", "level": "word"}, "level"),
-        (FLOATS | {"calibration": 5}, "calibration"),
-        (INT8 | {"calibration": "one.npz"}, "one.npz"),
-        (INT8 | {"calibration": "no.npz"}, r"cannot read .*/no\.npz"),
-        (INT8 | {"calibration": "wide.npz"}, r"like int8 int8 \[8\]; it has some float32 \[9\]"),
-        (INT8 | {"calibration": "equal.npz"}, "equal.npz"),
-        (INT8 | {"calibration": "nan.npz"}, "nan.npz"),
-        (INT8 | {"calibration": "two.npz"}, "two.npz"),
-        (INT8 | {"calibration": "bits.npz"}, r"it has some binary \[8\]"),
-        (INT8 | {"calibration": "words.npz"}, r"it has w float32 \[words, 8\]"),
+        (FLOATS | {"scale_from": 5}, "scale_from"),
+        (INT8 | {"scale_from": "one.npz"}, "one.npz"),
+        (INT8 | {"scale_from": "no.npz"}, r"cannot read .*/no\.npz"),
+        (INT8 | {"scale_from": "wide.npz"}, r"like int8 int8 \[8\]; it has some float32 \[9\]"),
+        (INT8 | {"scale_from": "equal.npz"}, "equal.npz"),
+        (INT8 | {"scale_from": "nan.npz"}, "nan.npz"),
+        (INT8 | {"scale_from": "two.npz"}, "two.npz"),
+        (INT8 | {"scale_from": "bits.npz"}, r"it has some binary \[8\]"),
+        (INT8 | {"scale_from": "words.npz"}, r"it has w float32 \[words, 8\]"),
         (
-            INT8 | {"calibration": "pipe.npz"},
+            INT8 | {"scale_from": "pipe.npz"},
             r"cannot read .*/pipe\.npz: it is a pipe or a device, not a",
         ),
     ],
@@ -397,7 +397,7 @@ def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
     vectors_file("equal.npz", "npz", (SOME,), eye[:1])
     vectors_file("nan.npz", "npz", (SOME,), np.full((3, 8), np.nan, np.float32))
     vectors_file("two.npz", "npz", (SOME, other), eye, eye)
-    one = dataclasses.replace(SOME, dtype="int8", ranges=((0.5,) * 8,) * 2)
+    one = dataclasses.replace(SOME, dtype="int8", scale=((0.5,) * 8,) * 2)
     vectors_file("one.npz", "npz", (one,), np.zeros((3, 8), np.int8))
     bits = dataclasses.replace(SOME, dtype="binary")
     vectors_file("bits.npz", "npz", (bits,), np.zeros((3, 1), np.uint8))
@@ -411,8 +411,8 @@ def test_what_is_refused(config, texts, tmp_path, monkeypatch, output, message):
         plan(config(output), texts)
 
 
-def test_the_run_does_not_replace_its_calibration(config, texts, tmp_path):
+def test_the_run_does_not_replace_its_scale_file(config, texts, tmp_path):
     vectors_file(tmp_path / "out.npz", "npz", (SOME,), np.eye(8, dtype=np.float32))
-    settings = config(INT8 | {"calibration": str(tmp_path / "out.npz")})
-    with pytest.raises(OutputError, match="the calibration"):
+    settings = config(INT8 | {"scale_from": str(tmp_path / "out.npz")})
+    with pytest.raises(OutputError, match="the scale file"):
         extract(settings, texts, tmp_path / "out.npz", overwrite=True)
