@@ -12,8 +12,8 @@ from bert_features.checkpoints.modules.sentence_transformers import (
     SentenceTransformersSettings,
     read_sentence_transformers,
 )
-from bert_features.checkpoints.read import check_config
 from bert_features.checkpoints.sources.registry import SOURCES, Source, local_file, source_of
+from bert_features.checkpoints.weights.encoder_check import check_size
 from bert_features.checkpoints.weights.inferred_config import infer_config
 from bert_features.checkpoints.weights.locate import locate
 from bert_features.checkpoints.weights.other_files import check_regular
@@ -159,7 +159,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
         config_file=config_path,
         multi_vector=multi_vector,
     )
-    check_config(checkpoint)
+    check_size(checkpoint.weights, checkpoint.config)
     return checkpoint
 
 

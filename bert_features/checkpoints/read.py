@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -11,7 +11,8 @@ from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.modules.multi_vector import PROJECTION, STANFORD
 from bert_features.checkpoints.modules.sentence_transformers import read_dense
 from bert_features.checkpoints.weights import masked_lm, weight_names
-from bert_features.checkpoints.weights.encoder_names import StoredNames, sort_names, trained_poolers
+from bert_features.checkpoints.weights.encoder_check import check_encoder, names_in
+from bert_features.checkpoints.weights.encoder_names import StoredNames, trained_poolers
 from bert_features.checkpoints.weights.weight_readers import damage_is_an_error, some, view_floats
 from bert_features.config.features import OutputSpec
 from bert_features.config.kinds import needs
@@ -23,18 +24,18 @@ logger = logging.getLogger("bert_features")
 
 def has_pooler(checkpoint: Checkpoint) -> bool:
     """Whether it holds the weights of the pooler; raises CheckpointError if the file is damaged."""
-    stored = _names_in(checkpoint).weights
+    stored = names_in(checkpoint.weights, checkpoint.config).weights
     return all(weight.canonical in stored for weight in weight_names.POOLER)
 
 
 def has_head(checkpoint: Checkpoint) -> bool:
     """Whether it holds a masked-LM head; raises CheckpointError if the file is damaged."""
-    return bool(_head_of(checkpoint, _names_in(checkpoint)))
+    return bool(_head_of(checkpoint, names_in(checkpoint.weights, checkpoint.config)))
 
 
 def warn_of_heads(checkpoint: Checkpoint, made: str) -> None:
     """Logs the weights that `made`, made from a checkpoint, lacks; errors as `has_head`."""
-    if heads := _names_in(checkpoint).heads:
+    if heads := names_in(checkpoint.weights, checkpoint.config).heads:
         logger.warning(
             "%s: the %s has the encoder, not the heads %s; take the source for outputs by them",
             checkpoint.name,
@@ -70,10 +71,9 @@ def view_weights(
     Some are read-only, or not contiguous.
     """
     _check_hash(checkpoint)  # a wrong one explains whatever the reader would find
-    names = _names_in(checkpoint)
+    names = check_encoder(checkpoint.weights, checkpoint.config, pooler=pooler)
     stored_head = _head_of(checkpoint, names) if head else {}
     _log_what_is_left_out(checkpoint, names, stored_head.values())
-    _check_names(checkpoint, names, pooler=pooler)
     rows = weight_names.weights(checkpoint.config, pooler=pooler)
     weights = weight_names.folded(dict(_view_each(checkpoint, names, rows)))
     if head:
@@ -97,8 +97,7 @@ def weights_sha256(checkpoint: Checkpoint, outputs: Sequence[OutputSpec] = ()) -
         modules = tuple(dict.fromkeys([*modules, *checkpoint.tables]))  # queries are a look-up
     used, digests = (pooler, head, modules), vars(checkpoint).setdefault("_digests", {})
     if used not in digests:
-        names = _names_in(checkpoint)
-        _check_names(checkpoint, names, pooler=pooler)
+        names = check_encoder(checkpoint.weights, checkpoint.config, pooler=pooler)
         rows = weight_names.weights(checkpoint.config, pooler=pooler)
         heads = read_dense(checkpoint, modules)
         if head:
@@ -127,12 +126,6 @@ def _view_each(
         yield row.canonical, value
 
 
-def _names_in(checkpoint: Checkpoint) -> StoredNames:
-    """The names of its weights; errors are those of the reader and of `sort_names`."""
-    files = checkpoint.weights
-    return sort_names(files.reader.shapes(), files.kind, files.path, checkpoint.config)
-
-
 def _head_of(checkpoint: Checkpoint, names: StoredNames) -> dict[str, str]:
     shapes = checkpoint.weights.reader.shapes()
     return masked_lm.stored_head(shapes, checkpoint.kind, checkpoint.config, prefix=names.prefix)
@@ -157,23 +150,9 @@ def _check_hash(checkpoint: Checkpoint) -> None:
         )
 
 
-def check_config(checkpoint: Checkpoint) -> None:
-    """Refuses a config that is too large for the files, before anything is made of its numbers.
-
-    A parameter takes at least a byte. So the weights are opened only if the config is refused.
-    Raises CheckpointError, also if a file cannot be read.
-    """
-    weights = checkpoint.weights
-    with damage_is_an_error(weights.path):
-        size = sum(file.stat().st_size for file in weights.files())
-    if weight_names.parameter_count(checkpoint.config, pooler=False) > size:
-        check_weights(checkpoint)
-
-
 def check_weights(checkpoint: Checkpoint, *, pooler: bool = False, head: bool = False) -> None:
     """Refuses a config that does not fit the weights, with the errors of `read_weights`."""
-    names = _names_in(checkpoint)
-    _check_names(checkpoint, names, pooler=pooler)
+    names = check_encoder(checkpoint.weights, checkpoint.config, pooler=pooler)
     if head:
         masked_lm.check_head(checkpoint.name, _head_of(checkpoint, names))
 
@@ -193,60 +172,3 @@ def _log_what_is_left_out(
             "encoder's pooler",
             checkpoint.name,
         )
-
-
-def _check_names(checkpoint: Checkpoint, names: StoredNames, *, pooler: bool) -> None:
-    shapes, stored = checkpoint.weights.reader.shapes(), names.weights
-    layers = checkpoint.config.distinct_blocks
-    blocks = len(weight_names.blocks_of(stored))
-    difference = f"the config has {layers:,} layers, the weights have {blocks:,}"
-    described = f"{checkpoint.name} does not hold the BERT encoder that its config describes"
-    if layers > len(shapes):  # before a list of that many names is made
-        raise CheckpointError(f"{described}: {difference}")
-    rows = weight_names.weights(checkpoint.config, pooler=True)
-    optional = {row.canonical for row in weight_names.POOLER}
-    if pooler and not optional <= stored.keys():
-        raise CheckpointError(
-            f"{checkpoint.name} has no pooler weights, so pooled output is unavailable; "
-            "choose another pooling"
-        )
-    missing = [
-        row.canonical
-        for row in rows
-        if row.canonical not in stored and (pooler or row.canonical not in optional)
-    ]
-    known = {row.canonical for row in rows} | weight_names.unused_tables(checkpoint.config)
-    unexpected = [stored[name] for name in stored.keys() - known]
-    problems = {
-        "missing": missing,
-        "unexpected": [*names.unknown, *unexpected],
-        "misshapen": _misshapen(checkpoint, shapes, stored),
-        "outside the encoder": names.heads if missing else [],  # what is missing may be there
-    }
-    if any(problems.values()):
-        listed = [
-            f"{len(found)} {problem}: {some(sorted(found))}"
-            for problem, found in problems.items()
-            if found
-        ]
-        listed = [difference, *listed] if layers != blocks else listed
-        raise CheckpointError(f"{described}: {'; '.join(listed)}")
-
-
-def _misshapen(
-    checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, str]
-) -> list[str]:
-    wrong = []
-    for row in weight_names.weights(checkpoint.config, pooler=True):
-        if row.canonical in stored:
-            allowed = weight_names.stored_shapes(row, checkpoint.config, checkpoint.kind)
-            received = shapes[stored[row.canonical]]
-            if received not in allowed:
-                key = (
-                    weight_names.TABLE_ROWS.get(row.shape[0])
-                    if received[1:] == allowed[0][1:]
-                    else None
-                )
-                hint = f" ({key} is {allowed[0][0]} in the config)" if key else ""
-                wrong.append(f"{stored[row.canonical]} is {received}, expected {allowed[0]}{hint}")
-    return wrong

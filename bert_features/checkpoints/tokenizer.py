@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.read import check_weights
+from bert_features.checkpoints.weights.encoder_check import check_encoder
 from bert_features.config.bert_config import BertConfig
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text import tokenizer_files
@@ -80,7 +80,8 @@ def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
         )
     file = read_tokenizer(path, checkpoint.config.model_type)
     if len(file.tokens) > checkpoint.config.vocab_size:
-        check_weights(checkpoint)  # whose error says so if the config's vocab_size is the wrong one
+        # Its error says so if the config's vocab_size is the wrong one.
+        check_encoder(checkpoint.weights, checkpoint.config)
     check_vocab(file, checkpoint.config, path)
     return path, file
 
