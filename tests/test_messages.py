@@ -19,7 +19,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_features import Client, FeatureExtractor, Padded, extract, get_features, read_features
+from bert_features import (
+    BertEncoder,
+    BertFeatures,
+    BertTextInput,
+    Client,
+    FeatureExtractor,
+    Padded,
+    convert_examples_to_features,
+    extract,
+    get_features,
+    model_fn_builder,
+    read_features,
+)
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tokenizer import make_tokenizer
@@ -156,10 +168,12 @@ NAMES = {
         *(ExtractConfig, InputFormat, OutputConfig, RaySettings, Limits, ServeSettings, Shard),
         *(FeatureExtractor, Client, Padded, compare, read_examples, read_features, nearest),
         *(compute_similarity, get_features, resolve_buckets, find_checkpoint, json_lines, with_ids),
+        *(BertEncoder, BertFeatures, BertTextInput, model_fn_builder, convert_examples_to_features),
         *(read, plan, changed, write_to, export_to, run, extraction),
     )
 }
-NAMES["np"] = np
+NAMES |= {"np": np, "TOY": TOY, "TOY_VOCAB": TOY_VOCAB}
+NAMES["LAST"] = {"name": "last", "layers": [-1]}
 NAMES["TWO"] = {
     "layers": None,
     "outputs": [{"name": n, "layers": -1, "level": n} for n in ("token", "word")],

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert_features import FeatureExtractor
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import has_pooler, read_weights, weights_sha256
 from bert_features.encoder.parts import load_weights
@@ -215,16 +214,6 @@ def test_a_config_too_large_for_the_files_is_refused_at_once(
         (tmp_path / config).write_text(json.dumps(values))
         with pytest.raises(CheckpointError, match=message):
             find_checkpoint(source, config_file=tmp_path / config)
-
-
-@pytest.mark.parametrize("rows", [28, 31])
-def test_a_config_with_another_number_of_rows(copy, rows):
-    """The vocabulary fits the weights. The tokenizer is made before these are read."""
-    path = copy / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": rows}))
-    message = rf"word_embeddings\.weight is \(30, 8\), .* \(vocab_size is {rows} in the config\)"
-    with pytest.raises(CheckpointError, match=message):
-        FeatureExtractor.from_checkpoint(copy, do_lower_case=True, layers=-1)
 
 
 def test_weights_that_went_away(copy):

@@ -116,19 +116,6 @@ def test_shards_that_change_during_the_run_are_noticed_at_its_end(config, texts,
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("output", ["s3:/bucket/run/", "S3://bucket/run/", "gs:/bucket/x.npz"])
-def test_an_address_that_is_none_is_refused(config, texts, output):
-    with pytest.raises(
-        OutputError, match=r"looks like an address, but is none; write (s3|gs)://bu"
-    ):
-        extract(config(), texts, output)
-
-
-def test_a_folder_into_a_single_file_is_refused(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"is a folder of files, and .*npz is a single file; e"):
-        extract(config(), tmp_path, tmp_path / "out.npz")
-
-
 def test_relative_inputs_are_named_where_they_are_missed(config, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     extract(config(), "in.txt", "out/")

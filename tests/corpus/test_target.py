@@ -109,21 +109,6 @@ def test_other_files_of_the_checkpoints_folder_may_be_written(files):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "size"),
-    [
-        ({"output": "é" * 126 + ".npz"}, 256),
-        ({"output": "x" * 236 + ".jsonl"}, 256),
-        ({"ledger": "x" * 300}, 300),
-        ({"output": "x" * 250 + ".npz", "shard": "0/2"}, 269),
-    ],
-    ids=["output", "sidecar", "ledger", "shard"],
-)
-def test_names_that_no_file_system_holds(files, arguments, size):
-    with pytest.raises(OutputError, match=rf"has a name of {size} bytes; allowed: at most 255"):
-        check(**arguments)
-
-
-@pytest.mark.parametrize(
     ("output", "wanted", "expected"),
     [("-", None, "jsonl"), ("-", "jsonl", "jsonl"), ("./-", "npz", "npz"), ("f.h5", None, "hdf5")],
 )
@@ -154,19 +139,3 @@ def test_a_sidecar_that_a_killed_run_left_alone_is_in_nobodys_way(files):
     Path("o.jsonl").write_text("precious")
     with pytest.raises(OutputError, match="exists"):
         check_run(config, ["in.txt"], target)
-
-
-@pytest.mark.parametrize("arguments", [{"output": "memory://b/o.npz"}, {"ledger": "gs://b/ledger"}])
-def test_outputs_are_local(files, arguments):
-    with pytest.raises(OutputError, match="is an address"):
-        check(**arguments)
-
-
-def test_a_local_address_is_a_path(files):
-    with pytest.raises(OutputError, match=r"the input and the output are the same file"):
-        check(output=f"file://{files}/in.txt", format="npz")
-
-
-def test_a_folder_that_is_a_file(files):
-    with pytest.raises(OutputError, match=r"in\.txt is not a folder"):
-        check(output="in.txt/o.npz")

@@ -9,7 +9,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import CheckpointError
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.toy import TOY, random_batch, random_weights
 
@@ -158,19 +158,6 @@ def test_the_symbolic_outputs_are_those_of_the_call():
     for name in ("embedding_output", "sequence_output", "pooled_output"):
         assert spec[name].shape == tuple(outputs[name].shape), name
     assert len(spec["encoder_outputs"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_blocks": 4}, "this config has 3 blocks"),
-        ({"num_blocks": -1}, "this config has 3 blocks"),
-        ({"num_blocks": 2, "with_pooler": True}, "the pooler needs all 3 blocks; num_blocks is 2"),
-    ],
-)
-def test_blocks_that_are_not_there(options, message):
-    with pytest.raises(ConfigError, match=message):
-        BertEncoder(TOY, **options)
 
 
 def test_weights_that_do_not_fit():

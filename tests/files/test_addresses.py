@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_features import files
-from bert_features.errors import BertFeaturesError, CheckpointError, ConfigError, MissingExtraError
+from bert_features.errors import BertFeaturesError, CheckpointError, MissingExtraError
 from tests.reference.object_store import ServerError
 
 
@@ -72,11 +72,6 @@ def test_a_missing_driver_is_named_with_the_line_that_installs_it(
     _registry.pop(scheme, None)
     with pytest.raises(MissingExtraError, match=message):
         files.connect(f"{scheme}://bucket/file", CheckpointError)
-
-
-def test_an_unknown_scheme():
-    with pytest.raises(ConfigError, match="nowhere://x/y"):
-        files.connect("nowhere://x/y", CheckpointError)
 
 
 @pytest.mark.parametrize(

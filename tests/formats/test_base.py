@@ -69,11 +69,6 @@ def test_overwrite_replaces_the_file_and_its_sidecar(tmp_path: Path, format: str
     assert {p.name for p in tmp_path.iterdir()} == names
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"there is no folder .*absent; create it"):
-        open_writer(tmp_path / "absent" / "f", format="npz", features=ONE, metadata={})
-
-
 @all_formats
 def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
     with pytest.raises(OutputError, match=r"has a name of (256|270) bytes; allowed: at mos"):
@@ -273,9 +268,3 @@ def test_a_symbolic_link_is_followed(tmp_path: Path, format: str) -> None:
 def test_the_longest_name(tmp_path: Path, format: str) -> None:
     write(tmp_path / ("x" * 255), format, ONE, make_batch(ONE, [1]))
     assert len(read_features(tmp_path / ("x" * 255), format=format)) == 1
-
-
-def test_the_name_of_the_sidecar_is_too_long(tmp_path: Path) -> None:
-    message = r"\.metadata\.json has a name of 264 bytes; allowed: at most 255, choose a shorter"
-    with pytest.raises(OutputError, match=message):
-        check_output(tmp_path / ("x" * 250), format="jsonl")

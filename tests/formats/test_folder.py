@@ -453,9 +453,3 @@ def test_a_folder_at_an_address_reads_as_a_local_one(
     del records
     gc.collect()
     assert list((tmp_path / "copies").iterdir()) == []
-
-
-def test_a_single_file_at_an_address_is_refused() -> None:
-    message = r"cannot read memory://b/f\.npz: it is the address of a file; copy it to this machine"
-    with pytest.raises(OutputError, match=message):
-        read_features("memory://b/f.npz")

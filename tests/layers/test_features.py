@@ -325,36 +325,6 @@ def test_the_settings_of_a_single_output_may_be_arguments(toy, batch, states):
         np.testing.assert_allclose(each(batch)["features"], wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"level": "sequence", "outputs": [LAST]}, "level"),
-        ({"level": "text"}, "level"),
-        ({"layers": [3]}, r"layer 3 is outside \[-3, 2\]: this checkpoint has 3 layers"),
-        ({"layers": 1.5}, "layers"),
-        ({"layers": ["last"]}, "layers"),
-        ({"outputs": [{"level": "sequence", "pooling": "middle"}]}, "pooling"),
-        ({"outputs": [{"lairs": [1]}]}, r"outputs\[0\]: unknown setting 'lairs'; did you mean"),
-        ({"outputs": []}, "outputs"),
-        ({"outputs": LAST}, "allowed: a list of tables"),
-        ({"outputs": [{**MEAN, "special_tokens": False}]}, "output 'mean' leaves out"),
-        ({"outputs": [LAST, LAST]}, "two outputs are named 'last'"),
-        (
-            {"trainable": 4, "layers": -1},
-            "trainable",
-        ),
-        (
-            {"trainable": ["layer_9"], "layers": -1},
-            "trainable",
-        ),
-        ({"outputs": [{**MEAN, "dtype": "int8"}]}, "dtype"),
-    ],
-)
-def test_settings_that_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        BertFeatures(TOY, **settings)
-
-
 def test_the_last_of_two_equal_special_pieces_counts(tmp_path):
     vocab = [*TOY_VOCAB[:-1], "[SEP]"]
     folder = write_directory(tmp_path / "toy", TOY, vocab, random_weights(TOY), kind="tf1")

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features import BertTextInput, InputExample, convert_examples_to_features
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import ConfigError
 from bert_features.text.vocabulary import read_vocab
 from tests.layers.sentences import QUESTIONS
 from tests.reference.sentence_transformers_folder import write_settings
@@ -113,38 +113,6 @@ def test_text_input_from_its_config(toy):
     assert not layer.weights
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"text": ["a"]}, "the inputs hold text"),
-        ((["a"], ["b"], ["c"]), "the inputs are 3 texts"),
-        (np.array([["a", "b"]]), r"shapes \(1, 2\)"),
-    ],
-)
-def test_texts_that_are_refused(inputs, message):
-    layer = BertTextInput(TOY_VOCAB, max_seq_length=8)
-    with pytest.raises(ConfigError, match=message):
-        layer(inputs)
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"max_seq_length": 2}, ConfigError, "max_seq_length"),
-        ({"vocabulary": ["[UNK]", "[CLS]", "a"]}, ConfigError, r"lacks \[SEP\]"),
-        ({"vocabulary": "nowhere.txt"}, CheckpointError, "nowhere.txt"),
-    ],
-)
-def test_text_settings_that_are_refused(settings, error, message):
-    with pytest.raises(error, match=message):
-        BertTextInput(**{"vocabulary": TOY_VOCAB, **settings})
-
-
-def test_rows_longer_than_the_checkpoint_allows_are_refused(toy):
-    with pytest.raises(ConfigError, match="max_seq_length"):
-        BertTextInput.from_checkpoint(toy, do_lower_case=True, max_seq_length=25)
-
-
 def test_a_vocabulary_may_be_a_file(minilm_dir):
     path = minilm_dir / "vocab.txt"
     assert BertTextInput(path).get_config()["vocabulary"] == read_vocab(path)
@@ -166,3 +134,17 @@ def test_what_keras_itself_says_is_as_the_page_quotes_it(tmp_path, monkeypatch):
     for quote in ("could not be deserialized properly", "Could not locate class 'BertTextInput'"):
         assert quote in str(lost.value)
         assert f'"{quote}"' in page
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"text": ["a"]}, "the inputs hold text"),
+        ((["a"], ["b"], ["c"]), "the inputs are 3 texts"),
+        (np.array([["a", "b"]]), r"shapes \(1, 2\)"),
+    ],
+)
+def test_texts_that_are_refused(inputs, message):
+    layer = BertTextInput(TOY_VOCAB, max_seq_length=8)
+    with pytest.raises(ConfigError, match=message):
+        layer(inputs)

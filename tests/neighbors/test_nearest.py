@@ -180,41 +180,12 @@ def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
         nearest(path, "jackson it", feature="piece", token="jack")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "has 3 features; pass feature, one of 'text', 'piece', 'word'"),
-        ({"feature": "x"}, "feature is 'x'; allowed in .*: 'text', 'piece', 'word'"),
-        (
-            {"feature": "text", "token": "is"},
-            "token is 'is'",
-        ),
-        ({"feature": "piece"}, "is not a single word"),
-        (
-            {"feature": "word", "token": "b"},
-            "token is 'b'",
-        ),
-        ({"feature": "text", "top": 0}, "top is 0; allowed"),
-        ({"feature": "text", "queries": []}, "queries is empty"),
-        ({"feature": "text", "queries": [[1.0]]}, r"queries\[0\] is of type list; allowed: texts"),
-    ],
-)
-def test_wrong_arguments(extracted, arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        nearest(extracted / "features.tfrecord", **{"queries": "is it"} | arguments)
-
-
 @pytest.mark.parametrize("kind", ["score", "masked_lm", "attention"])
 def test_what_is_no_vector_of_layers_has_no_neighbors(tmp_path, kind):
     feature = dataclasses.replace(EVERYTHING[0], kind=kind)
     write(tmp_path / "f.npz", "npz", (feature,), *some_batches((feature,)))
     with pytest.raises(ConfigError, match=f"has kind '{kind}', which has no neighbors"):
         nearest(tmp_path / "f.npz", "is it")
-
-
-def test_vectors_of_another_width(extracted):
-    with pytest.raises(ConfigError, match=r"shape \[1, 9\]; allowed: \[8\] or \[Q, 8\]"):
-        nearest(extracted / "features.tfrecord", np.ones((1, 9)), feature="text")
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bert_features.errors import ConfigError
 from bert_features.formats.columns import value_dtype
 from bert_features.neighbors import search as search_module
 from bert_features.neighbors.search import Search
@@ -100,17 +99,3 @@ def test_large_blocks_are_compared_in_parts(monkeypatch):
     (parts,) = find(vectors, query, top=9, block=100).hits()
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"similarity": "l2"}, "similarity is 'l2'; allowed: 'cosine', 'dot'"),
-        ({"queries": np.zeros((1, 4))}, "query 0 is zero"),
-        ({"queries": np.full((1, 4), np.nan)}, "query 0 is not finite"),
-    ],
-)
-def test_wrong_arguments(changes, message):
-    arguments = {"queries": np.ones((1, 4)), "top": 3} | changes
-    with pytest.raises(ConfigError, match=message):
-        Search(arguments.pop("queries"), **arguments)

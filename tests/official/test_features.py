@@ -52,11 +52,6 @@ def test_rows(tokenizer, text_a, text_b, tokens, lost):
     assert sum(features.input_mask) == len(features.tokens)
 
 
-def test_too_short_a_row_is_refused(tokenizer):
-    with pytest.raises(ConfigError, match="seq_length is 2; at least 3"):
-        convert_examples_to_features([], 2, tokenizer)
-
-
 def test_input_fn_of_features_in_memory(tokenizer):
     examples = [InputExample(i, text) for i, text in enumerate(["is this jack", "the a", "", "no"])]
     features = convert_examples_to_features(examples, 10, tokenizer)

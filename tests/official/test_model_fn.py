@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from bert_features.batches.bucketing import FILLER_ID
-from bert_features.errors import ConfigError
 from bert_features.official.model_fn import EstimatorSpec, ModeKeys, model_fn_builder
 from tests.toy import TOY, random_batch
 
@@ -30,8 +29,3 @@ def test_use_tpu_means_bfloat16_by_default():
     assert model_fn_builder(TOY, None, [-1], use_tpu=True).encoder.compute_dtype == "bfloat16"
     kept = model_fn_builder(TOY, None, [-1], use_tpu=True, precision="float32")
     assert kept.encoder.compute_dtype == "float32"
-
-
-def test_a_precision_for_extractors_alone_is_refused():
-    with pytest.raises(ConfigError, match="precision"):
-        model_fn_builder(TOY, None, [-1], precision="int8")

@@ -80,12 +80,6 @@ def test_ids_are_not_read_with_labels_or_without(tmp_path, field):
     assert [example.unique_id for example in found.examples] == [0, 1, 2]
 
 
-def test_a_text_file_has_no_fields(tmp_path):
-    (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(ConfigError, match="label_field"):
-        read_labelled(str(tmp_path / "in.txt"), ExtractConfig(level="word", label_field="topic"))
-
-
 @pytest.mark.parametrize("units", [True, False])
 def test_labels_of_words_are_for_probes(tmp_path, units):
     (path := tmp_path / "in.jsonl").write_text('{"tokens": ["a", "b"], "pos": ["X", null]}\n')
@@ -106,9 +100,3 @@ def test_texts_and_words_are_not_mixed(tmp_path):
     settings = ExtractConfig(level="word", label_field="y")
     with pytest.raises(InputError, match="text 2 is a text, and text 1 is not; expected labels of"):
         read_labelled(str(path), settings, units=True)
-
-
-def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "in.txt").write_text("")
-    with pytest.raises(BertFeaturesError, match="it has no texts"):
-        read_labelled(str(tmp_path / "in.txt"), ExtractConfig())

@@ -10,21 +10,13 @@ from bert_features.errors import InputError
 from bert_features.readers import ids, registry
 from bert_features.readers.examples import read_examples, source_of
 from bert_features.readers.ids import Ids
-from tests.readers.inputs import json_lines, read, with_ids, write, write_parquet
+from tests.readers.inputs import read, with_ids, write, write_parquet
 
 
 @pytest.mark.parametrize("unique_ids", [[5, -1, 2**63 - 1, -(2**63)], ["5", "05", "é", " "]])
 def test_ids_are_kept(tmp_path, unique_ids):
     path = write(tmp_path, "in.jsonl", with_ids(*unique_ids))
     assert [e.unique_id for e in read(path)] == unique_ids
-
-
-def test_all_or_no_lines_have_ids(tmp_path):
-    plain, named = {"text": "t"}, {"id": 1, "text": "t"}
-    with pytest.raises(InputError, match="line 2: has an id, but the rows before it have none"):
-        read(write(tmp_path, "in.jsonl", json_lines(plain, named)))
-    with pytest.raises(InputError, match="line 2: has no id, but the rows before it have one"):
-        read(write(tmp_path, "in.jsonl", json_lines(named, plain)))
 
 
 def test_an_id_field_that_is_named_must_be_there(tmp_path):

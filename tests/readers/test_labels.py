@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features.config.input_format import InputFormat
-from bert_features.errors import InputError
 from bert_features.readers.examples import examples_of_texts, read_examples
 
 WORDS, TAGS = [["A", "dog", "barked"], ["No"]], [["DET", "_", "VERB"], ["INTJ"]]
@@ -96,42 +95,3 @@ def test_a_number_in_a_file_is_a_text(tmp_path):
     (path := tmp_path / "a.jsonl").write_text('{"text": "a b", "y": true}\n')
     (example,) = read_examples(path, InputFormat(label_field="y"))
     assert example.labels == ("True",)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "field", "message"),
-    [
-        ("a.conllu", conllu(), "ner", "line 1: label_field is 'ner'; allowed: the number of a col"),
-        ("a.conllu", conllu(), "0", "label_field"),
-        ("a.conll", conll(columns="{} {}"), "chunk", "line 3: there are 2 columns, but the labels"),
-        ("a.conll", conll(), "9", "there are 4 columns, but the labels are in column 9; set label"),
-        (
-            "a.jsonl",
-            '{"tokens": ["a"], "pos": ["X", "Y"]}',
-            "pos",
-            "line 1: 'pos' has 2 labels for",
-        ),
-        ("a.jsonl", '{"tokens": ["a"], "pos": "X"}', "pos", "'pos' is 'X'"),
-        (
-            "a.jsonl",
-            '{"tokens": ["a"], "pos": [[1]]}',
-            "pos",
-            "is .*; expected a list with a label",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "a", "pos": null}',
-            "pos",
-            "line 1: the label is None; expected a te",
-        ),
-        ("a.parquet", [{"tokens": ["a"], "pos": ["X", "Y"]}], "pos", "row 1: 'pos' has 2 labels f"),
-        ("a.parquet", [{"tokens": ["a"], "pos": "X"}], "pos", "type string"),
-        ("a.parquet", [{"text": "a", "pos": ["X"]}], "pos", "allowed: string, a number, or true"),
-        ("a.csv", "tokens,pos\na b,X\n", "pos", "line 2: 'pos' has 1 labels for 2 words; expected"),
-        ("a.csv", "text,pos\na b, \n", "pos", "line 2: the label is ' '; expected a text, a num"),
-    ],
-)
-def test_wrong_labels_are_refused_by_line(tmp_path, name, content, field, message):
-    path = write(tmp_path / name, content)
-    with pytest.raises(InputError, match=message):
-        list(read_examples(path, InputFormat(label_field=field)))

@@ -8,7 +8,7 @@ from bert_features.checkpoints.sources.minilm import MINILM
 from bert_features.checkpoints.sources.published import ALIASES, PUBLISHED
 from bert_features.checkpoints.weights.locate import prefix_of
 from bert_features.config.settings import did_you_mean
-from bert_features.errors import CheckpointError
+from bert_features.errors import CheckpointError, printable
 
 
 def is_path(name: str) -> bool:
@@ -29,9 +29,9 @@ def fetch(name: str) -> Path:
         path.stat()
     raise CheckpointError(
         f"there is no checkpoint {name!r}: no directory, no .safetensors file and no "
-        f"{prefix_of(Path(name).name)}.index at that path; {similar(name)}pass one of these, the "
-        f"name {MINILM!r}, a published name such as bert-base-uncased, a TF-Hub handle, "
-        "or a model of the Hugging Face Hub as 'hf:org/name'"
+        f"{printable(prefix_of(Path(name).name))}.index at that path; {similar(name)}pass one of "
+        f"these, the name {MINILM!r}, a published name such as bert-base-uncased, a TF-Hub "
+        "handle, or a model of the Hugging Face Hub as 'hf:org/name'"
     )
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sources import store
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import CheckpointError
 from tests.reference.object_store import ObjectStore, ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.torch_file import zip_of
@@ -277,11 +277,6 @@ def test_several_checkpoints(object_store):
     object_store.files |= {"bucket/two/a.safetensors": b"", "bucket/two/b.safetensors": b""}
     with pytest.raises(CheckpointError, match=r"//bucket/two holds several checkpoints.*a\.saf"):
         find_checkpoint("toy://bucket/two")
-
-
-def test_an_unknown_scheme():
-    with pytest.raises(ConfigError, match="nowhere:// is unknown"):
-        find_checkpoint("nowhere://bucket/m")
 
 
 def test_a_cache_that_cannot_be_written(safetensors, tmp_path, monkeypatch):
