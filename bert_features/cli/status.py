@@ -10,6 +10,7 @@ from bert_features.cli.tables import table
 from bert_features.files import locate, name_of
 
 if TYPE_CHECKING:
+    from bert_features.corpus.folder import Holder
     from bert_features.corpus.status import Status
 
 
@@ -38,11 +39,15 @@ def status(
 
 def _describe(status: "Status") -> dict[str, str]:
     """The lines, by their names."""
+    from bert_features.corpus.status import name_left
+
     rows = {"state": _describe_state(status)}
     if not status.shards:
         return rows
     rows["shards"] = f"{status.finished_shards:,} of {status.shards:,} finished"
     rows["examples"] = f"{status.finished_examples:,} of {status.examples:,}"
+    if sum(status.left):
+        rows["shares"] = f"not finished: {name_left(status.left)}"
     rows["tokens"] = f"{status.finished_tokens:,} in the finished shards"
     if status.seconds:
         rows["speed"] = (
@@ -55,11 +60,9 @@ def _describe(status: "Status") -> dict[str, str]:
 
 
 def _describe_state(status: "Status") -> str:
-    if status.holder is not None:
-        count = status.holder.processes
-        computing = f", which computes with {count} processes" if count > 1 else ""
+    if status.holders:
         reading = "" if status.shards else "; it still reads its inputs"
-        return f"running: {status.holder}{computing}{reading}"
+        return f"running: {'; '.join(map(_describe_holder, status.holders))}{reading}"
     if status.state == "stopped":
         return "stopped; run the same command to resume it"
     if status.state == "unfinished":
@@ -67,6 +70,11 @@ def _describe_state(status: "Status") -> str:
     if status.missing:
         return f"finished, but files are missing; bert-features check {status.folder} --repair"
     return "finished"
+
+
+def _describe_holder(holder: "Holder") -> str:
+    computing = f", which computes with {holder.processes} processes" * (holder.processes > 1)
+    return f"{holder}{computing}"
 
 
 def _describe_problems(status: "Status") -> dict[str, str]:

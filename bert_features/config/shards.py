@@ -41,6 +41,13 @@ class Shard:
             )
         return shard
 
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    def has(self, number: int) -> bool:
+        """Whether an item, by its number from 0, is in this share."""
+        return number % self.count == self.index
+
     def take(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Every `count`-th item, from the `index`-th, so that shares have the same size."""
         return islice(items, self.index, None, self.count)
@@ -62,3 +69,6 @@ class Shard:
         if not stem:  # a hidden file
             stem, dot, suffixes = path.name, "", ""
         return path.with_name(f"{stem}-{self.index:05d}-of-{self.count:05d}{dot}{suffixes}")
+
+
+WHOLE = Shard()

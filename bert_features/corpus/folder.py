@@ -1,8 +1,9 @@
 """The folder that a run writes: whether one can begin there, who holds it, how one is removed.
 
-One run at a time writes a folder of this machine, and holds its lock. A folder at an address has no
-lock. Two runs that write it at the same time compute the same shards: that wastes time and harms
-nothing, as the bytes of a shard are the same in both.
+One run at a time writes a folder of this machine, and holds its lock; of hosts that share a run
+each holds the lock of its share. A folder at an address has no lock. Two runs that write it at the
+same time compute the same shards: that wastes time and harms nothing, as the bytes of a shard are
+the same in both.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from bert_features.config.shards import WHOLE, Shard
 from bert_features.corpus.inputs import WEB, name_some
 from bert_features.errors import OutputError
 from bert_features.files import (
@@ -40,7 +42,7 @@ from bert_features.formats.manifest import (
 _SHARD = re.compile(r"\.?part-(?P<shard>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[a-z0-9]+)(\..*)?")
 _KEPT = "nothing was changed"
 _LOCK, _HOLDER = ".lock", ".running"
-HOLDING_FILES = frozenset({_LOCK, _HOLDER})
+_HOLDING_FILE = re.compile(rf"({re.escape(_LOCK)}|{re.escape(_HOLDER)})(-\d{{5}}-of-\d{{5}})?")
 # `find_holder` may have the lock for a moment.
 _PATIENCE_SECONDS = 0.3
 
@@ -61,7 +63,7 @@ def check_folder(folder: Location) -> None:
             )
     store = open_store(folder)
     with storage_errors(f"read {folder}", advice=_KEPT):
-        names = store.names() - HOLDING_FILES
+        names = {name for name in store.names() if not _HOLDING_FILE.fullmatch(name)}
         # A run that was killed before it had a manifest may have left hidden folders beside it.
         others = sorted(name for name in names if not name.startswith(f".{MANIFEST}."))
         has_begun = has_manifest(folder)
@@ -97,7 +99,8 @@ def is_tidy(folder: Location) -> bool:
     """Whether no run, killed or alive, has files of its own in a folder."""
     with storage_errors(f"read {folder}", advice=_KEPT):
         names = open_store(folder).names()
-        return not (names & {FINISHED, *HOLDING_FILES} or _leftovers(folder))
+        held = any(map(_HOLDING_FILE.fullmatch, names))
+        return not (held or FINISHED in names or _leftovers(folder))
 
 
 def tidy(folder: Location) -> None:
@@ -105,7 +108,12 @@ def tidy(folder: Location) -> None:
     with storage_errors(f"tidy {folder}", advice="its shards and its manifest are whole"):
         for target in _leftovers(folder):
             remove_leftovers(target)
-        open_store(folder).remove(FINISHED)
+        store = open_store(folder)
+        store.remove(FINISHED)
+        # Of hosts that have ended. A lock is removed by the one that holds it.
+        others = [n for n in store.names() if _HOLDING_FILE.fullmatch(n) and "-of-" in n]
+        held = {_share_of(lock) for lock in _locks_held(folder)}
+        store.remove(*(name for name in others if _share_of(name) not in held))
 
 
 def _leftovers(folder: Location) -> list[Path]:
@@ -140,14 +148,17 @@ class Holder:
     Attributes:
       process: the number of its process; None if unknown.
       processes: how many processes compute for it; 0 if that is not known.
+      share: the share that it computes, as `1/4`; empty for the whole folder.
     """
 
     process: int | None
     machine: str
     processes: int = 1
+    share: str = ""
 
     def __str__(self) -> str:
-        return f"process {self.process} on {self.machine}"
+        share = f", share {self.share}" if self.share else ""
+        return f"process {self.process} on {self.machine}{share}"
 
 
 UNKNOWN = Holder(None, "an unknown machine")
@@ -155,9 +166,10 @@ _HOLDERS = TypeAdapter(Holder)
 
 
 @contextlib.contextmanager
-def holding(folder: Location, processes: int = 1) -> Iterator[None]:
+def holding(folder: Location, processes: int = 1, share: Shard = WHOLE) -> Iterator[None]:
     """Makes the folder and keeps other runs out of it, until the block or this process ends.
 
+    Of the runs of one share one may hold it, and none together with the run of the whole folder.
     A run that ends before it has written its manifest leaves no folder that it made. The lock file
     stays while there is something to resume: a run that waits for it must not lose it. At an
     address the run only leaves its name, which shows at once that it may write there. `processes`
@@ -166,53 +178,91 @@ def holding(folder: Location, processes: int = 1) -> Iterator[None]:
     Raises:
       OutputError: another run holds it, or it cannot be made.
     """
-    me = Holder(os.getpid(), socket.gethostname(), processes)
+    named = str(share) if share.count > 1 else ""
+    me = Holder(os.getpid(), socket.gethostname(), processes, named)
+    own_lock, own_holder = (share.path(name).name for name in (_LOCK, _HOLDER))
     if isinstance(folder, str):
         store = open_store(folder)
-        store.write(_HOLDER, _describe(me))
+        store.write(own_holder, _describe(me))
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
-                store.remove(_HOLDER)
+                store.remove(own_holder)
         return
     with storage_errors(f"write {folder}", advice="choose a folder that you may write"):
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        lock = take_lock(folder / _LOCK, seconds=_PATIENCE_SECONDS)
-    if lock is None:
-        holder = _read_holder(folder)
-        named = "" if holder is UNKNOWN else f" ({holder})"
-        raise OutputError(f"another run is writing {folder}{named}; wait until it ends, or stop it")
+        lock = take_lock(folder / own_lock, seconds=_PATIENCE_SECONDS)
+    others = [own_lock] if lock is None else _locks_held(folder)
+    if share.count > 1:  # with the other shares it shares the folder
+        others = [name for name in others if name in (own_lock, _LOCK)]
+    if lock is not None:
+        others = [name for name in others if name != own_lock]
+    if others:
+        if lock is not None:
+            lock.release()
+        raise _held(folder, others[0])
+    assert lock is not None
     try:
         with contextlib.suppress(OSError):  # it only helps to name this run
-            (folder / _HOLDER).unlink(missing_ok=True)
-            with (folder / _HOLDER).open("x") as file:  # never through a link
+            (folder / own_holder).unlink(missing_ok=True)
+            with (folder / own_holder).open("x") as file:  # never through a link
                 file.write(_describe(me))
         yield
     finally:
         with contextlib.suppress(OSError):
-            (folder / _HOLDER).unlink()
+            (folder / own_holder).unlink()
         has_begun = has_manifest(folder)
         with contextlib.suppress(OSError):
             if not (has_begun and (folder / FINISHED).exists()):
-                (folder / _LOCK).unlink()
+                (folder / own_lock).unlink()
             if is_new and not has_begun:
                 folder.rmdir()
         lock.release()
 
 
-def find_holder(folder: Location) -> Holder | None:
-    """The run that holds a folder now; None if none does, or if it is at an address.
+def _held(folder: Path, lock: str) -> OutputError:
+    """The error of a folder whose lock another run holds, or seems to hold."""
+    holder = _read_holder(folder, lock)
+    if holder is UNKNOWN:
+        return OutputError(f"another run is writing {folder}; wait until it ends, or stop it")
+    gone = ""
+    if holder.machine != socket.gethostname():
+        gone = f"; if that machine is gone, remove {folder / lock} and run this again"
+    return OutputError(
+        f"another run is writing {folder} ({holder}); wait until it ends, or stop it{gone}"
+    )
 
-    It asks the lock, needs no permission to write, and leaves the folder as it is.
-    """
+
+def _locks_held(folder: Location) -> list[str]:
+    """The names of the locks of a folder that runs hold now; none at an address."""
     if isinstance(folder, str):
-        return None
-    held = is_locked(folder / _LOCK)
+        return []
+    names = sorted(n for n in open_store(folder).names() if n.startswith(_LOCK))
+    return [name for name in names if _HOLDING_FILE.fullmatch(name) and _is_held(folder, name)]
+
+
+def _is_held(folder: Path, lock: str) -> bool:
+    held = is_locked(folder / lock)
     if held is None:  # there are no locks here; the last run may have been killed
-        held = (folder / _HOLDER).exists()
-    return _read_holder(folder) if held else None
+        held = (folder / lock.replace(_LOCK, _HOLDER, 1)).exists()
+    return held
+
+
+def _share_of(name: str) -> str:
+    """What tells the lock and the holder of one share from those of others."""
+    return name.partition("-")[2]
+
+
+def find_holders(folder: Location) -> tuple[Holder, ...]:
+    """The runs that hold a folder now; none if it is at an address.
+
+    It asks the locks, needs no permission to write, and leaves the folder as it is.
+    """
+    if isinstance(folder, str) or not folder.is_dir():
+        return ()
+    return tuple(_read_holder(folder, lock) for lock in _locks_held(folder))
 
 
 def is_seen(folder: Location) -> bool:
@@ -224,8 +274,8 @@ def _describe(holder: Holder) -> str:
     return _HOLDERS.dump_json(holder).decode() + "\n"
 
 
-def _read_holder(folder: Path) -> Holder:
+def _read_holder(folder: Path, lock: str) -> Holder:
     try:
-        return _HOLDERS.validate_json(open_store(folder).read(_HOLDER))
+        return _HOLDERS.validate_json(open_store(folder).read(lock.replace(_LOCK, _HOLDER, 1)))
     except (OSError, ValidationError):
         return UNKNOWN

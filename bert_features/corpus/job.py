@@ -20,7 +20,14 @@ from bert_features.corpus.plan import restore_settings
 from bert_features.corpus.resuming import hint_of_folder
 from bert_features.corpus.run import ExtractSummary, FolderRun, Progress
 from bert_features.corpus.shards import compute_shard, open_file
-from bert_features.corpus.target import FileTarget, FolderTarget, check_run, files_read, find_target
+from bert_features.corpus.target import (
+    FileTarget,
+    FolderTarget,
+    check_run,
+    files_read,
+    find_target,
+    log_share,
+)
 from bert_features.errors import ConfigError, InputError
 from bert_features.extraction import losses
 from bert_features.extraction.counts import Counts
@@ -69,7 +76,8 @@ def extract(
         a file can be made of. Into a folder also several: a list of files, a glob such as
         `data/*.txt`, a folder of files. Examples are numbered over all files; ids of their own
         must be unique over all.
-      output_path: the file to write; with `config.shard` its name gets the share's number. `-` for
+      output_path: the file to write; with `config.shard` its name gets the share's number, and a
+        folder, on a disk that all hosts see or in a store, gets the shards of that share. `-` for
         standard output, which takes JSON lines without a sidecar, as they are computed. A name
         that ends in `/`, or an existing folder, means a folder of shards, in
         `config.format` (by default Parquet). A folder may be at an address: `s3://bucket/run/`.
@@ -102,10 +110,12 @@ def extract(
         )
     target = find_target(config, output_path, ledger_path, overwrite=overwrite)
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
-    if config.dedupe and config.cache is None and (cluster is not None or is_url(output_path)):
+    shared = isinstance(target, FolderTarget) and target.share.count > 1
+    elsewhere = cluster is not None or shared or is_url(output_path)
+    if config.dedupe and config.cache is None and elsewhere:
         raise ConfigError(
-            "dedupe on Ray or with the output at an address needs cache, a folder on the disk of "
-            "each machine; set it, or leave dedupe out"
+            "dedupe on several machines, or with the output at an address, needs cache, a folder "
+            "on the disk of each machine; set it, or leave dedupe out"
         )
     monitor = monitor or RunMonitor()
     if isinstance(target, FolderTarget):
@@ -170,8 +180,11 @@ def _extract_file(
     runtime = None
     if target.shard is None:
         runtime = make_runtime(config.runtime, config.device)
-        target = replace(target, shard=_find_shard(*runtime.process))
+        share = log_share(*runtime.process)
+        target = replace(target, shard=share)
         target.check([*files_read(config, path), *checkpoint.files()])
+        # As the file says it.
+        config = config.model_copy(update={"shard": str(share) if share.count > 1 else None})
     source = source_of_input(config, path)
     before = status_of(path)
     count = registry.count(source)
@@ -221,14 +234,6 @@ def _extract_file(
         cures=losses.find_cures(config, checkpoint),
         stages=monitor.times(),
     )
-
-
-def _find_shard(index: int, count: int) -> Shard:
-    """The share of this process, which the log names."""
-    # Hosts that do not know of each other would all do the same work.
-    alone = ", the whole input: this process knows of no others" if count == 1 else ""
-    logger.info("shard auto is %d/%d%s", index, count, alone)
-    return Shard(index, count)
 
 
 def repair(

@@ -7,10 +7,11 @@ from typing import Any
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.recipe import Recipe, find_differences
+from bert_features.config.shards import Shard
 from bert_features.corpus.executor import Ready
 from bert_features.corpus.inputs import changed_input, check_still, look_up_all, name_some, place_of
 from bert_features.corpus.plan import cut_input, restore_settings
-from bert_features.errors import OutputError
+from bert_features.errors import ConfigError, OutputError
 from bert_features.files import is_url, local_path
 from bert_features.formats import read_features
 from bert_features.formats.headers import parse_scale
@@ -22,7 +23,7 @@ logger = logging.getLogger("bert_features")
 def check_same_run(begun: Manifest, wanted: Recipe) -> None:
     """Refuses to resume a run that other settings, weights or versions began.
 
-    OutputError names each difference.
+    ConfigError names each difference.
     """
     restore_settings(begun)  # it refuses those of another release
     differences = begun.recipe.changes(wanted)
@@ -31,10 +32,24 @@ def check_same_run(begun: Manifest, wanted: Recipe) -> None:
         implied = any(each.startswith("uniform_batches ") for each in differences)
         hint = " (dedupe and cache turn on uniform_batches)" * implied
         accept = "accept_new_numbers=True to mix both, " * versions
-        raise OutputError(
+        raise ConfigError(
             f"{begun.folder} was begun by a run with {'; '.join(differences)}; pass the same to "
             f"resume it{hint}, {accept}or extract into another folder or with overwrite=True"
         )
+
+
+def check_same_hosts(begun: Manifest, share: Shard) -> None:
+    """Refuses a host that shares the run out to another number; raises ConfigError.
+
+    A run of the whole folder does what is left, whoever began it.
+    """
+    if share.count in (1, begun.hosts):
+        return
+    how = f"with shard I/{begun.hosts}" if begun.hosts > 1 else "without shard"
+    cure = f"I/{begun.hosts}, or leave shard out" if begun.hosts > 1 else "no shard"
+    raise ConfigError(
+        f"shard is {share}, but {begun.folder} was begun {how}; pass {cure} to compute what is left"
+    )
 
 
 def check_ready(begun: Manifest, ready: Ready) -> None:
@@ -48,7 +63,7 @@ def check_ready(begun: Manifest, ready: Ready) -> None:
     for name in before.outputs.keys() & now.outputs.keys():
         differences += find_differences(before.vectors(name), now.vectors(name))
     if differences:
-        raise OutputError(
+        raise ConfigError(
             f"{begun.folder} was begun by a run with {'; '.join(sorted({*differences}))}; pass the "
             "same to resume it, or extract into another folder or with overwrite=True"
         )
@@ -119,20 +134,20 @@ def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
 
 
 def check_same_format(begun: Manifest, wanted: str) -> None:
-    """Refuses to resume a run in another format; raises OutputError."""
+    """Refuses to resume a run in another format; raises ConfigError."""
     if begun.format != wanted:
-        raise OutputError(
+        raise ConfigError(
             f"{begun.folder} was begun in format {begun.format}, but format is {wanted}; pass "
             f"format='{begun.format}'"
         )
 
 
 def check_same_inputs(begun: Manifest, inputs: Sequence[str]) -> None:
-    """Refuses to resume a run that had other inputs, or another order; OutputError names some."""
+    """Refuses to resume a run that had other inputs, or another order; ConfigError names some."""
     before = [entry.path for entry in begun.inputs]
     if list(map(place_of, before)) == list(map(place_of, inputs)):
         return
-    raise OutputError(
+    raise ConfigError(
         f"{begun.folder} holds the features of {_other_inputs(before, inputs)}; pass the same "
         f"inputs to resume it{hint_of_folder(before)}, or extract into another folder or with "
         "overwrite=True"

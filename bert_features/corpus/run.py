@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
+from bert_features.config.shards import Shard
 from bert_features.corpus import resuming
 from bert_features.corpus.executor import Executor, Ready
 from bert_features.corpus.folder import empty, holding, tidy
@@ -21,6 +22,7 @@ from bert_features.corpus.plan import make_plan
 from bert_features.corpus.processes import Processes
 from bert_features.corpus.ray_actors import RayActors
 from bert_features.corpus.shards import ShardJob, ShardWriter
+from bert_features.corpus.status import count_left, name_left, read_finished
 from bert_features.corpus.target import FolderTarget, check_run
 from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import losses
@@ -53,6 +55,8 @@ class ExtractSummary:
       cures: settings that would keep what truncation cut off, with their values as in Python.
       before: the part of `counts` that earlier runs into the same folder computed.
       shards: the number of shards of a folder; None for a single file.
+      left: of a folder that several hosts share, for each share the number of shards that are not
+        finished.
       stages: where the time of this run went; of several processes, their sum.
     """
 
@@ -63,6 +67,7 @@ class ExtractSummary:
     cures: Mapping[str, str] = field(default_factory=dict)
     before: Counts = field(default_factory=Counts)
     shards: int | None = None
+    left: tuple[int, ...] = ()
     stages: StageTimes = field(default_factory=StageTimes)
 
     def __repr__(self) -> str:
@@ -102,8 +107,10 @@ class FolderRun:
         damaged: Collection[int] = frozenset(),
         accept_new_numbers: bool = False,
     ) -> None:
-        # Each features file names the settings: they must not depend on how the format was chosen.
-        self._config = config.model_copy(update={"format": target.format})
+        # Each features file names the settings: they must not depend on how the format was chosen,
+        # or on the host.
+        self._config = config.model_copy(update={"format": target.format, "shard": None})
+        self._config.model_fields_set.discard("shard")
         self._inputs, self._target, self._folder = inputs, target, target.folder
         self._processes, self._ray, self._progress = processes, ray, progress
         self._monitor, self._damaged = monitor or RunMonitor(), damaged
@@ -117,23 +124,19 @@ class FolderRun:
 
     def finish(self) -> ExtractSummary:
         """Computes what is not finished yet; raises BertFeaturesError."""
-        monitor = self._monitor
+        share = self._target.share
         # How many actors compute on Ray is known there alone.
-        with holding(self._folder, 0 if self._ray else self._processes):
-            manifest, is_new = self._planned()
-            finished = {} if is_new else dict(manifest.finished_shards())
-            state = _State(manifest, finished, self._damaged)
-            monitor.shards = len(manifest.shards)
-            if state.todo:
-                resuming.check_same_scales(manifest, state.done)
-                beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
-                with _saying_what_is_kept(state), store_place(self._config, beside) as place:
-                    self._compute(state, is_new, place)
+        with holding(self._folder, 0 if self._ray else self._processes, share):
+            state = self._computed()
+            if share.count > 1:
+                state.take_others()
+            left = count_left(state.manifest, state.done)
+            if sum(left):
+                logger.info("shares that are not finished: %s", name_left(left))
             else:
-                logger.info("%s is finished already; nothing was computed", self._folder)
-            if manifest.finished is None or state.todo:
-                state.conclude()
-            tidy(self._folder)
+                if state.manifest.finished is None or state.todo:
+                    state.conclude()
+                tidy(self._folder)
         losses.warn(state.total, self._config, self._checkpoint)
         return ExtractSummary(
             state.total,
@@ -142,9 +145,28 @@ class FolderRun:
             self._folder,
             cures=losses.find_cures(self._config, self._checkpoint),
             before=state.before,
-            shards=len(manifest.shards),
-            stages=monitor.times(),
+            shards=len(state.manifest.shards),
+            left=left,
+            stages=self._monitor.times(),
         )
+
+    def _computed(self) -> "_State":
+        """The run, its shards of this share finished."""
+        manifest, is_new = self._planned()
+        finished = {} if is_new else dict(manifest.finished_shards())
+        state = _State(manifest, finished, self._damaged, self._target.share)
+        self._monitor.shards = len(manifest.shards)
+        if not state.todo:
+            logger.info("%s is finished already; nothing was computed", self._folder)
+            return state
+        resuming.check_same_scales(manifest, state.done)
+        beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
+        try:
+            with _saying_what_is_kept(state), store_place(self._config, beside) as place:
+                self._compute(state, is_new, place)
+        except _BegunByAnotherError:
+            return self._computed()
+        return state
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
@@ -156,6 +178,7 @@ class FolderRun:
             resuming.check_same_run(begun, wanted)
             resuming.check_same_format(begun, self._target.format)
             resuming.check_same_inputs(begun, self._inputs)
+            resuming.check_same_hosts(begun, self._target.share)
             resuming.check_unchanged_inputs(begun, self._config)
             return begun, False
         if self._ray is not None:
@@ -165,28 +188,26 @@ class FolderRun:
         logger.info("reading %s into shards", named)
         file_format = self._target.format
         plan = make_plan(self._config, self._inputs, self._folder, file_format, self._checkpoint)
-        return plan, True
+        return replace(plan, hosts=self._target.share.count), True
 
     def _compute(self, state: "_State", is_new: bool, place: StorePlace | None) -> None:
         """Computes what is left to do."""
         manifest, monitor = state.manifest, self._monitor
-        records = manifest.records  # a sum over all shards
+        records = sum(manifest.shards[shard].records for shard in (*state.done, *state.todo))
 
         def begin(ready: Ready) -> None:
             if is_new:
                 if self._target.overwrite:
                     # Not before: what is there stays if the new run cannot begin.
                     empty(self._folder)
-                elif has_manifest(self._folder):
-                    begun = Manifest.read(self._folder)
-                    resuming.check_same_plan(begun, manifest)
-                    resuming.check_ready(begun, ready)
-                replace(
+                plan = replace(
                     manifest,
                     recipe=ready.recipe,
                     device=ready.device,
                     processor=ready.processor,
-                ).write()
+                )
+                if not plan.create():
+                    raise _BegunByAnotherError
             else:
                 resuming.check_ready(manifest, ready)
                 if self._accept_new_numbers:
@@ -225,24 +246,34 @@ class FolderRun:
         return Processes(job, shares) if len(shares) > 1 else None
 
 
+class _BegunByAnotherError(Exception):
+    """Another host has made the plan of the run meanwhile; it is to be resumed."""
+
+
 class _State:
     """Which shards of a run are finished.
 
     Attributes:
       done: the records of the finished shards, earlier runs included.
-      todo: the shards that were left to do at the beginning; a `damaged` one counts as such.
+      todo: the shards of the share that were left to do at the beginning; a `damaged` one counts as
+        such.
       before: totals of the shards that were finished at the beginning.
       total: totals of the shards that are finished now.
       started: when the first of `todo` began, by `time.monotonic`.
     """
 
     def __init__(
-        self, manifest: Manifest, finished: Mapping[int, FinishedEntry], damaged: Collection[int]
+        self,
+        manifest: Manifest,
+        finished: Mapping[int, FinishedEntry],
+        damaged: Collection[int],
+        share: Shard,
     ) -> None:
         self.manifest = manifest
         lost = find_missing(manifest, finished) | set(damaged)
         self.done = {shard: entry for shard, entry in finished.items() if shard not in lost}
-        self.todo = [shard for shard in range(len(manifest.shards)) if shard not in self.done]
+        shards = range(len(manifest.shards))
+        self.todo = [shard for shard in shards if share.has(shard) and shard not in self.done]
         _check_counts(manifest, self.done.values())
         self.before = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
         self.total = self.before
@@ -255,6 +286,14 @@ class _State:
         self.manifest.finish_shard(shard, entry)
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
+
+    def take_others(self) -> None:
+        """Takes what other hosts have finished meanwhile."""
+        self.manifest, finished = read_finished(self.manifest.folder)
+        lost = find_missing(self.manifest, finished)
+        self.done |= {shard: entry for shard, entry in finished.items() if shard not in lost}
+        _check_counts(self.manifest, self.done.values())
+        self.total = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
 
     def conclude(self) -> None:
         """Records that all shards are finished.

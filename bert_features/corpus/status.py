@@ -5,12 +5,13 @@ Importing this imports no framework.
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bert_features.corpus.folder import Holder, find_holder
+from bert_features.config.shards import Shard
+from bert_features.corpus.folder import Holder, find_holders
 from bert_features.corpus.inputs import look_up
 from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files import Location
@@ -34,26 +35,29 @@ class Status:
     Attributes:
       state: `finished`; `running` while a run holds the folder; else `stopped`, or `unfinished` at
         an address, where it is unknown whether a run is computing.
-      holder: the run that holds it, if one does.
+      holders: the runs that hold it: one, or those of hosts that share it.
       shards: the number of shards; 0 while the run still reads its inputs.
       finished_shards: the number of shards that are finished and there.
       examples: the number of examples of all shards.
       finished_examples: the number of examples of the finished shards.
       finished_tokens: their real tokens, [CLS] and [SEP] included.
       seconds: how long the finished shards took, one after the other, each in one process.
+      left: of a folder that several hosts share, for each share the number of shards that are not
+        finished.
       missing: files of shards that were finished, but are gone or have another size now.
       changed_inputs: inputs that are gone or have another size or time now.
     """
 
     folder: Location
     state: State
-    holder: Holder | None = None
+    holders: tuple[Holder, ...] = ()
     shards: int = 0
     finished_shards: int = 0
     examples: int = 0
     finished_examples: int = 0
     finished_tokens: int = 0
     seconds: float = 0.0
+    left: tuple[int, ...] = ()
     missing: tuple[Location, ...] = ()
     changed_inputs: tuple[str, ...] = ()
 
@@ -73,10 +77,11 @@ class Status:
 
         Shards that are being computed count as not begun.
         """
-        if self.holder is None or not self.holder.processes or not self.finished_examples:
+        processes = [holder.processes for holder in self.holders]
+        if not processes or not all(processes) or not self.finished_examples:
             return None
         left = self.examples - self.finished_examples
-        return left * self.seconds / self.finished_examples / self.holder.processes
+        return left * self.seconds / self.finished_examples / sum(processes)
 
 
 def read_status(folder: Location) -> Status:
@@ -84,38 +89,57 @@ def read_status(folder: Location) -> Status:
 
     Raises OutputError if it is no such folder, or its manifest or a record of a shard is damaged.
     """
-    holder = find_holder(folder)
+    holders = find_holders(folder)
     if not has_manifest(folder):
-        if holder is not None:
-            return Status(folder, "running", holder)
+        if holders:
+            return Status(folder, "running", holders)
         if isinstance(folder, Path) and not folder.is_dir():
             reason = "it is a file" if folder.exists() else os.strerror(errno.ENOENT)
             raise OutputError(f"cannot read {folder}: {reason}; pass the folder that a run wrote")
         raise OutputError(f"{folder} has no {MANIFEST}; pass the folder that a run wrote")
-    manifest, finished = _read(folder)
+    manifest, finished = read_finished(folder)
     missing = find_missing(manifest, finished)
     done = [shard for shard in finished if shard not in missing]
     state: State = "stopped" if isinstance(folder, Path) else "unfinished"
-    if holder is not None:
+    if holders:
         state = "running"
     elif manifest.finished is not None:
         state = "finished"
     return Status(
         folder,
         state,
-        holder,
+        holders,
         shards=len(manifest.shards),
         finished_shards=len(done),
         examples=manifest.records,
         finished_examples=sum(manifest.shards[shard].records for shard in done),
         finished_tokens=sum(finished[shard].counts.get("tokens", 0) for shard in done),
         seconds=sum(finished[shard].seconds for shard in done),
+        left=count_left(manifest, done),
         missing=tuple(manifest.path(shard) for shard in sorted(missing)),
         changed_inputs=tuple(_changed(manifest.inputs)),
     )
 
 
-def _read(folder: Location) -> tuple[Manifest, dict[int, FinishedEntry]]:
+def count_left(manifest: Manifest, done: Collection[int]) -> tuple[int, ...]:
+    """For each host that shares a run the number of its shards that are not done."""
+    if manifest.hosts == 1:
+        return ()
+    shares = [Shard(host, manifest.hosts) for host in range(manifest.hosts)]
+    left = [shard for shard in range(len(manifest.shards)) if shard not in done]
+    return tuple(sum(share.has(shard) for shard in left) for share in shares)
+
+
+def name_left(left: Sequence[int]) -> str:
+    """What `count_left` has found, as `1/4 (3 shards), 2/4 (1 shard)`."""
+    return ", ".join(
+        f"{Shard(host, len(left))} ({count:,} shard{'' if count == 1 else 's'})"
+        for host, count in enumerate(left)
+        if count
+    )
+
+
+def read_finished(folder: Location) -> tuple[Manifest, dict[int, FinishedEntry]]:
     """The manifest and the records of finished shards."""
     manifest = Manifest.read(folder)
     try:

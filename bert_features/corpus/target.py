@@ -9,14 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.settings import shown
 from bert_features.config.shards import AUTO, Shard
 from bert_features.corpus.folder import check_folder
 from bert_features.corpus.inputs import Inputs, find_inputs
@@ -37,6 +36,12 @@ from bert_features.files import (
 )
 from bert_features.formats import check_output, output_format, output_targets
 from bert_features.formats.manifest import has_manifest
+from bert_features.machine.hardware import (
+    JAX_COORDINATOR,
+    JAX_COUNT,
+    JAX_INDEX,
+    place_among_hosts,
+)
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.opening import is_stream, name_of
 
@@ -129,11 +134,13 @@ class FolderTarget:
     Attributes:
       folder: its path, or its address.
       overwrite: whether a run that has begun there is thrown away.
+      share: the share of the shards that this host computes.
     """
 
     folder: Location
     format: str
     overwrite: bool
+    share: Shard = field(default_factory=Shard)
 
     def find_inputs(self, inputs: Inputs) -> tuple[str, ...]:
         """The inputs; raises InputError if one can be read only once, or its name is not UTF-8."""
@@ -198,12 +205,34 @@ def find_target(
         raise ConfigError(
             f"ledger_path needs a single output file, but {output} is a folder; leave it out"
         )
+    share = Shard()
     if config.shard is not None:
+        share = _share_of_host() if config.shard == AUTO else Shard.parse(config.shard)
+        if overwrite:
+            raise ConfigError(
+                "shard and overwrite are both set, and each host would remove what the others "
+                "have; remove the folder first, and leave overwrite out"
+            )
+    return FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite, share)
+
+
+def _share_of_host() -> Shard:
+    """The share of this host, by its environment; raises ConfigError if that is contradictory."""
+    place = place_among_hosts()
+    if place is None and JAX_COORDINATOR in os.environ:
         raise ConfigError(
-            f"shard is {shown(config.shard)}, which makes one file of a share of the input, but "
-            "the output is a folder; leave it out"
+            f"shard is 'auto', and {JAX_COORDINATOR} is set without the number of this host; set "
+            f"{JAX_COUNT} and {JAX_INDEX} too, or pass shard as I/N"
         )
-    return FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite)
+    return log_share(*(place or (0, 1)))
+
+
+def log_share(index: int, count: int) -> Shard:
+    """The share that `auto` stands for, which the log names."""
+    # Hosts that do not know of each other would all do the same work.
+    alone = ", the whole input: this process knows of no others" if count == 1 else ""
+    logger.info("shard auto is %d/%d%s", index, count, alone)
+    return Shard(index, count)
 
 
 def _file_target(

@@ -16,7 +16,7 @@ from bert_features.errors import BertFeaturesError, OutputError
 from bert_features.files.addresses import connect, is_url, local_path
 from bert_features.files.checksums import checksum_of_file
 from bert_features.files.reporting import storage_errors
-from bert_features.files.staging import scratch_folder, write_whole
+from bert_features.files.staging import replacing, scratch_folder, write_whole
 
 # A file or a folder: a path of this machine, or an address as text.
 Location: TypeAlias = Path | str
@@ -130,6 +130,25 @@ class Store:
             return
         with self._writing(name), self._driver() as files:
             files.pipe_file(name, text.encode())
+
+    def create(self, name: str, text: str) -> bool:
+        """Writes a small file whole if there is none; whether it did.
+
+        Of several machines that do so at once one succeeds, where the store writes on condition, as
+        disks, S3 and Google Cloud Storage do.
+        """
+        try:
+            if isinstance(self.folder, Path):
+                with replacing(self._own(name), overwrite=False) as new:
+                    new.write_text(text, encoding="utf-8")
+            else:
+                with self._writing(name), self._driver() as files:
+                    files.pipe_file(name, text.encode(), mode="create")
+        except OutputError:
+            if not self.exists(name):
+                raise
+            return False
+        return True
 
     def remove(self, *names: str) -> None:
         """Removes files and folders; those that are not there count as removed."""

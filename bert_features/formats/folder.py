@@ -1,6 +1,8 @@
 """A features folder, which holds one features file for each shard of a run, read as one file."""
 
 import contextlib
+import itertools
+import logging
 import threading
 import weakref
 from abc import abstractmethod
@@ -12,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_features.config.recipe import Recipe
+from bert_features.config.recipe import RECIPE, Recipe
+from bert_features.config.shards import WHOLE, Shard
 from bert_features.errors import OutputError
 from bert_features.files import Location, name_of, open_store, storage_errors
 from bert_features.formats.canaries import compare_recipes
@@ -29,6 +32,8 @@ from bert_features.formats.shard_files import (
     how_to_mend,
     unreadable,
 )
+
+logger = logging.getLogger("bert_features")
 
 # Shards that stay open for the next record.
 MAX_OPEN = 4
@@ -250,6 +255,7 @@ class FeatureFiles(_Parts):
         for other in self._files[1:]:
             if problem := _unlike(first, other):
                 raise OutputError(f"cannot read {first.path} and {other.path} as one: {problem}")
+        _check_shares(self._files)
         self._starts = splits_of([len(file) for file in self._files])
         is_whole = all(file._is_whole is not False for file in self._files)  # each says the rest
         count = int(self._starts[-1])
@@ -267,6 +273,26 @@ class FeatureFiles(_Parts):
 
     def __reduce__(self) -> Any:
         return type(self), (self._files,)
+
+
+def _check_shares(files: Sequence[FeatureFile]) -> None:
+    """Refuses shares of one run that are there twice or of two numbers; warns of missing ones."""
+    shares = [(share, file.path) for file in files if (share := _share_of(file)).count > 1]
+    for (share, path), (other, other_path) in itertools.combinations(shares, 2):
+        if share.count != other.count or share == other:
+            raise OutputError(
+                f"{path} is share {share} of a run and {other_path} share {other}; pass the file "
+                "of each share of one run once"
+            )
+    if shares and (missing := shares[0][0].count - len(shares)):
+        text = "%d of the %d shares of the run are missing: %s has share %s"
+        logger.warning(text, missing, shares[0][0].count, shares[0][1], shares[0][0])
+
+
+def _share_of(file: FeatureFile) -> Shard:
+    """The share of a run that a file has."""
+    shard = file.recipe.settings.get("shard") if RECIPE in file.metadata else None
+    return WHOLE if shard is None else Shard.parse(shard)
 
 
 def _unlike(first: FeatureFile, other: FeatureFile) -> str:

@@ -117,6 +117,7 @@ class Manifest:
       recipe: how the vectors are made.
       device: what computes them: runtime, kind of device, precision.
       processor: the processor that computed first, on which the last digits depend.
+      hosts: the number of machines that share the run; 1 if it was begun as the run of one.
       earlier: the versions and canaries that shards had before others were accepted.
       shards: the shards, in order; at least one.
       finished: the records of all shards once the run is finished; None until then.
@@ -130,6 +131,7 @@ class Manifest:
     recipe: Recipe
     device: str = ""
     processor: str = ""
+    hosts: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     earlier: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     inputs: tuple[InputEntry, ...]
     shards: Annotated[tuple[ShardEntry, ...], Field(max_length=MAX_COUNT)]
@@ -189,10 +191,15 @@ class Manifest:
 
     def write(self) -> None:
         """Puts the manifest in the folder; with an OutputError what was there is as before."""
-        text = TypeAdapter(Manifest).dump_json(
-            self, indent=1, exclude={"folder": True, "recipe": {"name"}}
-        )
-        self.store.write(MANIFEST, text.decode() + "\n")
+        self.store.write(MANIFEST, self._text())
+
+    def create(self) -> bool:
+        """Puts the manifest in the folder if there is none; whether it did."""
+        return self.store.create(MANIFEST, self._text())
+
+    def _text(self) -> str:
+        exclude: Any = {"folder": True, "recipe": {"name"}}
+        return TypeAdapter(Manifest).dump_json(self, indent=1, exclude=exclude).decode() + "\n"
 
     @property
     def records(self) -> int:

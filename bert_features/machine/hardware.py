@@ -5,10 +5,15 @@ than reading some small files.
 """
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from bert_features.errors import ConfigError
+
+logger = logging.getLogger("bert_features")
 
 ROOT = Path("/")  # of the file system
 
@@ -43,6 +48,11 @@ _NVIDIA_FILES = (("dev", r"nvidia\d+"), ("dev", "dxg"))  # dxg: under Windows
 # waits for its slowest thread: 1.15 times the tokens/s on 2 cores (benchmarks/diary.md).
 # Each holds the activations of its batch, so their number is limited on machines with many cores.
 MAX_STREAMS = 8
+
+# What names the hosts of a job. With the address of a coordinator JAX asks it for numbers.
+JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
+JAX_INDEX, JAX_COUNT = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"
+TPU_INDEX, TPU_HOSTS = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 
 # What TensorFlow takes the sizes of its pools of threads from.
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
@@ -185,17 +195,52 @@ def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
     }
 
 
-def tpu_slice() -> tuple[int, int]:
-    """The number of this host in a TPU slice, from 0, and the number of hosts.
+def place_among_hosts() -> tuple[int, int] | None:
+    """The number of this host in a job, from 0, and the number of hosts; None if nothing says so.
 
-    By TPU_WORKER_ID and TPU_WORKER_HOSTNAMES; (0, 1) if they are unset.
-    Kubernetes sets them in every pod. Launchers that start one program on each host set them too.
+    By JAX_PROCESS_ID and JAX_NUM_PROCESSES, else by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES, which
+    Kubernetes sets in every pod of a slice. A host that took the wrong number would leave a share
+    out, or do another's again; raises ConfigError for one that is missing, none or out of range.
     """
-    hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
-    worker = os.environ.get("TPU_WORKER_ID", "")
-    if len(hosts) < 2 or not worker.isdigit():
-        return 0, 1
-    return int(worker), len(hosts)
+    hosts = [host for host in os.environ.get(TPU_HOSTS, "").split(",") if host]
+    for name, names, count in (
+        (JAX_INDEX, JAX_COUNT, number_of(JAX_COUNT)),
+        (TPU_INDEX, TPU_HOSTS, len(hosts) or None),
+    ):
+        index = number_of(name)
+        if index is None and count is None:
+            continue
+        if (index, count) in ((None, 1), (0, None)):  # a host without others
+            continue
+        if index is None or count is None:
+            if name == JAX_INDEX and JAX_COORDINATOR in os.environ:
+                continue
+            given, other = (names, name) if index is None else (name, names)
+            raise ConfigError(f"{given} is set and {other} is not; set both, or unset it")
+        if index >= count:
+            text = f"{name} is {index}, of the {count} hosts of {names}"
+            raise ConfigError(f"{text}; allowed: 0 to {count - 1}")
+        return index, count
+    return None
+
+
+def warn_of_missing_tpu(kind: str) -> None:
+    """Warns if a host of a TPU slice computes on another kind of device."""
+    if kind != "tpu" and os.environ.get(TPU_HOSTS, "").count(","):
+        logger.warning(
+            "%s names the hosts of a TPU slice, but this one has no TPU that can be used: it "
+            "computes on the %s",
+            TPU_HOSTS,
+            kind.upper(),
+        )
+
+
+def number_of(name: str) -> int | None:
+    """A variable of the environment as a number; None if it is unset; raises ConfigError."""
+    value = os.environ.get(name)
+    if value is not None and not (value.isascii() and value.isdigit()):
+        raise ConfigError(f"{name} is {value!r}; allowed: a number from 0, or unset it")
+    return None if value is None else int(value)
 
 
 def _open_files(process: int) -> Iterator[str]:

@@ -14,7 +14,16 @@ import numpy as np
 from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.errors import ConfigError, MissingExtraError, first_line
 from bert_features.files import cache_dir
-from bert_features.machine.hardware import nvidia_gpus, tpu_chips, tpu_slice
+from bert_features.machine.hardware import (
+    JAX_COORDINATOR,
+    JAX_COUNT,
+    JAX_INDEX,
+    number_of,
+    nvidia_gpus,
+    place_among_hosts,
+    tpu_chips,
+    warn_of_missing_tpu,
+)
 from bert_features.machine.jax_on_cpus import compiler_options
 from bert_features.machine.names import ABSENT, Device
 from bert_features.machine.tpu_errors import advice
@@ -43,10 +52,6 @@ _AMPERE = 8  # the first generation whose compute capability cuDNN's attention a
 _DATA = "data"  # the mesh's only axis
 # Batches under way at once: one is computed, one is being sent, one is being fetched.
 _IN_FLIGHT = 3
-# How the processes of a job find each other without a cluster manager; JAX reads the first.
-_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
-_NUM_PROCESSES = "JAX_NUM_PROCESSES"
-_PROCESS_ID = "JAX_PROCESS_ID"
 _NAMES = {"tpu": {"tpu"}, "gpu": {"gpu", "cuda", "rocm"}, "cpu": {"cpu"}}  # in JAX_PLATFORMS
 # Asked before JAX, whose search for a driver may take minutes.
 _PRESENT = {"tpu": tpu_chips, "gpu": nvidia_gpus}
@@ -148,10 +153,11 @@ class JaxRuntime(Runtime):
         check_backend("jax", "the JAX runtime")
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
-            process = _place_among_processes()
+            process = place_among_hosts() or _join()  # before a device is started
             self.devices = resolve_devices(device)
             compiler_options(self.devices.devices[0])
-        self.process = process or _place_in_slice(self.devices.kind)
+        self.process = process or (jax.process_index(), jax.process_count())
+        warn_of_missing_tpu(self.devices.kind)
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
 
@@ -264,57 +270,28 @@ def _no_search_for_absent_platforms(device: Device) -> Iterator[None]:
         jax.config.update("jax_platforms", before)
 
 
-def _place_among_processes() -> tuple[int, int] | None:
-    """The number of this process and the number of processes; None if the environment sets neither.
+def _join() -> tuple[int, int] | None:
+    """The number of this process and the number of processes, asked of JAX's coordinator, if any.
 
-    Where only the coordinator is set, the processes join to learn their numbers and part at once. A
-    process that stayed joined would wait for the others at its end, for five minutes, and fail with
-    the first that fails.
-
-    Raises:
-      ConfigError: the numbers are out of range, or the other processes cannot be reached.
+    The processes join to learn their numbers and part at once. A process that stayed joined would
+    wait for the others at its end, for five minutes, and fail with the first that fails. Raises
+    ConfigError if they cannot be reached.
     """
-    index, count = _number(_PROCESS_ID), _number(_NUM_PROCESSES)
-    if index is not None and count is not None:
-        if not 0 <= index < count:
-            raise ConfigError(
-                f"{_PROCESS_ID} is {index} and {_NUM_PROCESSES} {count}; allowed: from 0 to "
-                f"{_NUM_PROCESSES} - 1"
-            )
-        return index, count
-    if _COORDINATOR not in os.environ or jax.distributed.is_initialized():
+    if JAX_COORDINATOR not in os.environ or jax.distributed.is_initialized():
         return None
     try:
-        jax.distributed.initialize(num_processes=count, process_id=index)
+        jax.distributed.initialize(
+            num_processes=number_of(JAX_COUNT), process_id=number_of(JAX_INDEX)
+        )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"{_COORDINATOR} is set, but the processes of the job cannot join: {error} Set "
-            f"{_NUM_PROCESSES} and {_PROCESS_ID} too, or unset it"
+            f"{JAX_COORDINATOR} is set, but the processes of the job cannot join: {error} Set "
+            f"{JAX_COUNT} and {JAX_INDEX} too, or unset it"
         ) from error
     try:
         return jax.process_index(), jax.process_count()
     finally:
         jax.distributed.shutdown()
-
-
-def _place_in_slice(kind: str) -> tuple[int, int]:
-    """The number of this host in a TPU slice and the number of hosts; (0, 1) without a slice.
-
-    JAX knows only the hosts whose chips compute together. The environment names all hosts.
-    """
-    if kind == "tpu" and jax.process_count() == 1:
-        return tpu_slice()
-    return jax.process_index(), jax.process_count()
-
-
-def _number(name: str) -> int | None:
-    """A variable of the environment as a number; None, if it is unset."""
-    value = os.environ.get(name)
-    if value is None:
-        return None
-    if not value.isdecimal():
-        raise ConfigError(f"{name} is {value!r}; allowed: a number from 0")
-    return int(value)
 
 
 def _platforms() -> str:

@@ -13,7 +13,12 @@ import tensorflow as tf
 from bert_features.encoder.forms import check_backend, traced_for
 from bert_features.encoder.kernels import bfloat16_products, dense
 from bert_features.machine import onednn
-from bert_features.machine.hardware import MAX_STREAMS, cores, tpu_slice
+from bert_features.machine.hardware import (
+    MAX_STREAMS,
+    cores,
+    place_among_hosts,
+    warn_of_missing_tpu,
+)
 from bert_features.machine.names import Device
 from bert_features.runtime.base import (
     CompiledStep,
@@ -53,8 +58,8 @@ class TensorFlowRuntime(Runtime):
     def __init__(self, device: Device = "auto", *, devices: Devices | None = None) -> None:
         check_backend("tensorflow", "the TensorFlow runtime")
         self.devices = devices or resolve_devices(device)
-        if self.devices.kind == "tpu":
-            self.process = tpu_slice()
+        self.process = place_among_hosts() or (0, 1)
+        warn_of_missing_tpu(self.devices.kind)
         self.any_shape = self.devices.kind == "cpu"
 
     def compile(

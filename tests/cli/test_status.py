@@ -73,7 +73,7 @@ def test_few_names_for_many_files(tmp_path, monkeypatch):
 
 def test_a_run_that_reads_its_inputs(tmp_path):
     holder = Holder(7, "host")
-    assert command._describe(Status(tmp_path, "running", holder)) == {
+    assert command._describe(Status(tmp_path, "running", (holder,))) == {
         "state": "running: process 7 on host; it still reads its inputs"
     }
 

@@ -215,7 +215,7 @@ class Folder(RuleBasedStateMachine):
                 read_status(self.out)
             return
         status = read_status(self.out)
-        assert (status.state, status.holder) == (self.state, None)
+        assert (status.state, status.holders) == (self.state, ())
         lines = [content.count("\n") for _, content, _ in self.run]
         assert status.examples == sum(lines)
         assert status.shards == sum(name.endswith(self.config.format) for name in self.expected())

@@ -8,27 +8,27 @@ import sys
 
 import pytest
 
-from bert_features.corpus.folder import UNKNOWN, Holder, find_holder, holding
+from bert_features.corpus.folder import UNKNOWN, Holder, find_holders, holding
 from bert_features.errors import OutputError
 
 
 def test_the_holder_is_found_while_it_holds(tmp_path):
     folder = tmp_path / "out"
     with holding(folder, processes=3):
-        assert find_holder(folder) == Holder(os.getpid(), socket.gethostname(), 3)
+        assert find_holders(folder) == (Holder(os.getpid(), socket.gethostname(), 3),)
         with (
             pytest.raises(OutputError, match=rf"another run .* \(process {os.getpid()} on "),
             holding(folder),
         ):
             pass
-        assert find_holder(folder) is not None
-    assert find_holder(folder) is None
+        assert find_holders(folder)
+    assert not find_holders(folder)
     assert not folder.exists()
 
 
 def test_a_folder_that_was_never_held(tmp_path):
-    assert find_holder(tmp_path) is None
-    assert find_holder(tmp_path / "absent") is None
+    assert not find_holders(tmp_path)
+    assert not find_holders(tmp_path / "absent")
     assert not list(tmp_path.iterdir())
 
 
@@ -43,7 +43,7 @@ def test_a_killed_run_holds_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, str(folder)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert sorted(path.name for path in folder.iterdir()) == [".lock", ".running"]
-    assert find_holder(folder) is None
+    assert not find_holders(folder)
     assert sorted(path.name for path in folder.iterdir()) == [".lock", ".running"]
 
 
@@ -52,7 +52,7 @@ def test_a_holder_that_cannot_be_read_is_still_one(tmp_path):
     with holding(folder):
         for content in ("", "[1]", '{"process": "x"}'):
             (folder / ".running").write_text(content)
-            assert find_holder(folder) == Holder(None, "an unknown machine")
+            assert find_holders(folder) == (Holder(None, "an unknown machine"),)
             with (
                 pytest.raises(OutputError, match=r"another run is writing .*out; wait"),
                 holding(folder),
@@ -65,7 +65,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, name):
     with holding(tmp_path):
         (tmp_path / name).unlink()
         os.mkfifo(tmp_path / name)
-        assert find_holder(tmp_path) == (None if name == ".lock" else Holder(None, UNKNOWN.machine))
+        assert find_holders(tmp_path) == (() if name == ".lock" else (UNKNOWN,))
 
 
 def test_a_run_begins_while_someone_asks(tmp_path, monkeypatch):

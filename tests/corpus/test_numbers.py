@@ -65,7 +65,7 @@ def test_new_numbers_can_be_accepted_and_are_recorded(config, texts, tmp_path, w
     began, first = Manifest.read(out).recipe, shards_of(out)
     change_recipe(out, versions=began.versions | {"keras": "3.1"})
     with pytest.raises(
-        OutputError, match=r"keras '3\.1', now .*, accept_new_numbers=True to mix both, or"
+        ConfigError, match=r"keras '3\.1', now .*, accept_new_numbers=True to mix both, or"
     ):
         extract(config(), texts, f"{out}/")
     wrong_sums()
@@ -105,7 +105,7 @@ def test_files_beside_the_weights_are_as_they_were(config, texts, tmp_path):
         ({"texts": began.texts | {"prompt": "query: "}}, "prompt 'query: ', now None"),
     ):
         change_recipe(out, **{"checkpoint": began.checkpoint, **facts})
-        with pytest.raises(OutputError, match=f"was begun by a run with .*{difference}; pass the"):
+        with pytest.raises(ConfigError, match=f"was begun by a run with .*{difference}; pass the"):
             extract(config(), texts, f"{out}/")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.corpus import resuming
-from bert_features.errors import ConfigError, InputError, OutputError
+from bert_features.errors import ConfigError, InputError
 from bert_features.formats.manifest import Manifest
 from bert_features.readers import ids
 from tests.corpus.runs import extract_until, shards_of, stop_after
@@ -126,7 +126,7 @@ def test_other_inputs_are_refused_by_name(config, inputs, tmp_path, names, messa
     (tmp_path / "e.txt").write_text("a\n")
     by_name = {path.name[0]: path for path in (*inputs, tmp_path / "e.txt")}
     given = [by_name[name] for name in names] or [by_name["e"]]
-    with pytest.raises(OutputError, match=message):
+    with pytest.raises(ConfigError, match=message):
         extract(config(), given, f"{tmp_path}/out/")
 
 

@@ -47,7 +47,6 @@ def test_a_run_that_stopped(folder):
     assert status == Status(
         folder.folder,
         "stopped",
-        None,
         shards=4,
         finished_shards=2,
         examples=35,
@@ -66,7 +65,7 @@ def test_a_run_that_stopped(folder):
 def test_a_run_that_goes_on(folder, processes, left):
     with holding(folder.folder, processes):
         status = read_status(folder.folder)
-        assert (status.state, status.holder.process) == ("running", os.getpid())
+        assert (status.state, status.holders[0].process) == ("running", os.getpid())
         assert status.seconds_left == left  # 15 examples, of which one takes a quarter of a second
         assert not status.is_whole
     assert read_status(folder.folder).state == "stopped"

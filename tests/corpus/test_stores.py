@@ -63,7 +63,7 @@ def test_a_folder_on_s3_has_the_bytes_of_a_local_one(config, texts, tmp_path, s3
         assert there.bytes == local.bytes
     status = read_status(address)
     assert status.is_whole
-    assert (status.finished_shards, status.missing, status.holder) == (4, (), None)
+    assert (status.finished_shards, status.missing, status.holders) == (4, (), ())
     s3.requests.clear()
     assert extract(config(format=format), texts, address).before.examples == EXAMPLES
     assert not any("part-" in path for method, path in s3.requests if method == "PUT")
@@ -255,7 +255,7 @@ def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
             extract(config(layers=(-1,)), texts, address)
 
     s3.seen = run_another
-    with pytest.raises(OutputError, match=r"was begun by a run with layers \[-1\], now \[-1, -2"):
+    with pytest.raises(ConfigError, match=r"was begun by a run with layers \[-1\], now \[-1, -2"):
         extract(config(), texts, address)
     with read_features(address, verify=True) as folder:
         assert (len(folder), len(folder.features)) == (EXAMPLES, 1)

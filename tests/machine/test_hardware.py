@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bert_features.errors import ConfigError
 from bert_features.machine import hardware
 from tests.made_up_machine import GVNIC, H100, ITS_SOUND, NVME, V4, V5E, VIRTIO, move_to
 
@@ -73,10 +74,11 @@ def test_the_process_that_holds_a_file_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("worker", "hosts", "wanted"),
     [
-        (None, None, (0, 1)),
+        (None, None, None),
+        ("0", None, None),
+        (None, "localhost", None),
         ("0", "localhost", (0, 1)),
         ("3", "a,b,c,d", (3, 4)),
-        (None, "a,b", (0, 1)),
     ],
 )
 def test_the_place_in_a_slice(monkeypatch, worker, hosts, wanted):
@@ -85,7 +87,39 @@ def test_the_place_in_a_slice(monkeypatch, worker, hosts, wanted):
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
-    assert hardware.tpu_slice() == wanted
+    assert hardware.place_among_hosts() == wanted
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"TPU_WORKER_ID": "4", "TPU_WORKER_HOSTNAMES": "a,b,c,d"}, "is 4, of the 4 hosts of"),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, "HOSTNAMES is set and TPU_WORKER_ID is not"),
+        ({"TPU_WORKER_ID": "3"}, "ID is set and TPU_WORKER_HOSTNAMES is not"),
+        ({"TPU_WORKER_ID": "", "TPU_WORKER_HOSTNAMES": "a,b"}, "TPU_WORKER_ID is ''; allowed"),
+        ({"TPU_WORKER_ID": "-1", "TPU_WORKER_HOSTNAMES": "a,b"}, "TPU_WORKER_ID is '-1'; allow"),
+        ({"TPU_WORKER_ID": "²", "TPU_WORKER_HOSTNAMES": "a,b"}, "TPU_WORKER_ID is '²'; allowed"),
+        ({"JAX_PROCESS_ID": "1"}, "JAX_PROCESS_ID is set and JAX_NUM_PROCESSES is not"),
+        ({"JAX_NUM_PROCESSES": "2"}, "JAX_NUM_PROCESSES is set and JAX_PROCESS_ID is not"),
+        ({"JAX_PROCESS_ID": "2", "JAX_NUM_PROCESSES": "2"}, "JAX_PROCESS_ID is 2, of the 2 hosts"),
+        ({"JAX_PROCESS_ID": "0", "JAX_NUM_PROCESSES": "0"}, "JAX_PROCESS_ID is 0, of the 0 hosts"),
+    ],
+)
+def test_a_place_that_would_lose_or_double_a_share_is_refused(monkeypatch, variables, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        hardware.place_among_hosts()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "kind", "warns"),
+    [("a,b", "cpu", True), ("a,b", "tpu", False), ("localhost", "cpu", False)],
+)
+def test_a_host_of_a_slice_that_computes_on_a_cpu_says_so(monkeypatch, caplog, hosts, kind, warns):
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", hosts)
+    hardware.warn_of_missing_tpu(kind)
+    assert ("it computes on the CPU" in caplog.text) is warns
 
 
 @pytest.mark.parametrize(
