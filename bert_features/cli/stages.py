@@ -12,7 +12,7 @@ from bert_features.files import STDOUT, is_url
 from bert_features.machine.shares import share_out
 from bert_features.monitor.run import RunMonitor
 from bert_features.monitor.stages import STAGES, Stage, StageTimes
-from bert_features.readers.decompression import SUFFIXES
+from bert_features.readers.decompression import COMPRESSED_SUFFIXES
 
 # A smaller run says little: starting up and the first batches take most of it.
 _MIN_SECONDS, _MIN_TOKENS = 5.0, 1000
@@ -75,7 +75,7 @@ def _for_read(facts: RunFacts) -> list[str]:
     changes = []
     if any(map(is_url, facts.inputs)):
         changes.append("copy the input to a local disk first")
-    if any(name.lower().endswith(tuple(SUFFIXES)) for name in facts.inputs):
+    if any(name.lower().endswith(tuple(COMPRESSED_SUFFIXES)) for name in facts.inputs):
         changes.append("decompress the input first")
     return [*(changes or ["put the input on a faster disk"]), *_more_processes(facts)]
 

@@ -59,7 +59,7 @@ _CONLLU_COLUMNS = (
     *("id", "form", "lemma", "upos", "xpos"),
     *("feats", "head", "deprel", "deps", "misc"),
 )
-FORMATS: dict[FormatName, FormatRow] = {
+INPUT_FORMATS: dict[FormatName, FormatRow] = {
     "text": FormatRow("text", (), _LINES, can_be_cut=True),
     "words": FormatRow("text", (), _LINES, can_be_cut=True),
     "jsonl": FormatRow("jsonl", (".jsonl", ".ndjson"), (*_RECORDS, *_LINES), can_be_cut=True),
@@ -177,10 +177,12 @@ class InputFormat(Settings):
     def decided(self, name: FormatName) -> Self:
         """The same for one format, not `auto`; ConfigError if a setting has no meaning in it."""
         for setting_name, field in type(self).model_fields.items():
-            if setting_name in ("format", *FORMATS[name].settings):
+            if setting_name in ("format", *INPUT_FORMATS[name].settings):
                 continue
             if getattr(self, setting_name) not in (field.default, ""):
-                formats = [other for other, row in FORMATS.items() if setting_name in row.settings]
+                formats = [
+                    other for other, row in INPUT_FORMATS.items() if setting_name in row.settings
+                ]
                 raise ConfigError(
                     f"{setting_name} is set, but the input is read as {name}; it is for "
                     f"{', '.join(formats)}: name the input_format, or leave the setting out"

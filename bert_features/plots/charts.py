@@ -16,7 +16,7 @@ from bert_features.plots.labels import warn_of_boxes
 if TYPE_CHECKING:
     import altair as alt
 
-SUFFIXES = (".png", ".svg", ".html")
+FIGURE_SUFFIXES = (".png", ".svg", ".html")
 # The packages of the extra `plot`: the name to import, the name to install.
 _PACKAGES = {"altair": "altair", "vl_convert": "vl-convert-python", "sklearn": "scikit-learn"}
 _DPI = 150
@@ -54,7 +54,7 @@ class Chart(ABC):
 
 
 def check_chart(path: str | Path, *, overwrite: bool, read: Iterable[Role] = ()) -> str:
-    """The suffix, one of `SUFFIXES`; refuses a file that cannot be written before any work.
+    """The suffix, one of `FIGURE_SUFFIXES`; refuses a file that cannot be written before any work.
 
     Raises OutputError if the suffix is unknown, or the file exists or is read; MissingExtraError
     without a package of the extra `plot`.
@@ -62,10 +62,10 @@ def check_chart(path: str | Path, *, overwrite: bool, read: Iterable[Role] = ())
     if is_url(path):
         raise OutputError(f"{path} is an address; a figure is written to a path on this machine")
     suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in FIGURE_SUFFIXES:
         raise OutputError(
             f"{path}: the file type {suffix or 'without a suffix'} is unknown; allowed: "
-            f"{', '.join(SUFFIXES)}"
+            f"{', '.join(FIGURE_SUFFIXES)}"
         )
     for module, package in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:

@@ -21,8 +21,7 @@ from bert_features.config.poolings import Level
 from bert_features.config.recipe import RECIPE, Recipe
 from bert_features.config.settings import shown
 from bert_features.errors import ConfigError, InputError, OutputError
-from bert_features.formats import SUFFIXES as FEATURE_SUFFIXES
-from bert_features.formats import read_features
+from bert_features.formats import SUFFIXES, read_features
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, FeatureRecord
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -31,7 +30,7 @@ from bert_features.plots.labelled import Labelled, read_labelled
 from bert_features.plots.model import Layer, Model, Report, title_of
 from bert_features.plots.pooled import check_memory, combinations, without_noise
 from bert_features.probe.classifier import SEED
-from bert_features.readers.registry import SUFFIXES as TEXT_SUFFIXES
+from bert_features.readers.registry import INPUT_SUFFIXES
 
 logger = logging.getLogger("bert_features")
 
@@ -287,7 +286,7 @@ def _features_file(path: str) -> FeatureFile | None:
     try:
         return read_features(path, floats=True)
     except OutputError:
-        if suffix in FEATURE_SUFFIXES and suffix not in TEXT_SUFFIXES:
+        if suffix in SUFFIXES and suffix not in INPUT_SUFFIXES:
             raise
         return None
 

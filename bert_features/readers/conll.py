@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bert_features.config.input_format import FORMATS
+from bert_features.config.input_format import INPUT_FORMATS
 from bert_features.readers.fields import FieldError
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample, Span
@@ -26,7 +26,7 @@ _NO_WORD = re.compile(r"\d+[-.]\d+$")
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
     settings = source.input_format
-    row = FORMATS[settings.format]
+    row = INPUT_FORMATS[settings.format]
     names: Sequence[str] = row.columns
     for first, lines, comments in _sentences(source):
         names = next(filter(None, map(_column_names, comments)), names)
@@ -79,7 +79,7 @@ def _find(source: Source, line: int, field: str, names: Sequence[str], setting: 
             f"{', '.join(names)}",
             line,
         )
-    is_last = (field.lower(), names) == ("ner", FORMATS["conll"].columns)
+    is_last = (field.lower(), names) == ("ner", INPUT_FORMATS["conll"].columns)
     return -1 if is_last else names.index(field.lower()) + 1
 
 

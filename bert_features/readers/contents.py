@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from bert_features.config.input_format import FORMATS
+from bert_features.config.input_format import INPUT_FORMATS
 from bert_features.errors import ConfigError, InputError
 from bert_features.files.checksums import masked_checksum
 
@@ -106,7 +106,7 @@ def warn_of_format(name: str, lines: Iterable[str]) -> bool:
     if found is None:
         return False
     cure = "convert it to one text on each line"
-    if row := FORMATS.get(found):  # type: ignore[call-overload]
+    if row := INPUT_FORMATS.get(found):  # type: ignore[call-overload]
         cure = f"pass --input-format {found} (in Python: input_format)"
         cure += ", and --text-field with the name or number of a column" if row.delimiters else ""
     message = "%s is read as text, each line as one example, but looks like %s; if it is, %s"

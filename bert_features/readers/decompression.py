@@ -88,7 +88,7 @@ class _Blocks(io.RawIOBase):
 
 
 def decompress(file: BinaryIO, suffix: str) -> io.BufferedReader:
-    """The decompressed bytes of a file; `suffix` is one of `SUFFIXES`.
+    """The decompressed bytes of a file; `suffix` is one of `COMPRESSED_SUFFIXES`.
 
     Reading raises EOFError where the file is cut off, OSError (in gz also zlib.error) where it is
     damaged or something other than zeros follows its last stream. In zst files zeros are an error
@@ -115,4 +115,4 @@ _OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
     ),
     ".zst": _open_zstandard,
 }
-SUFFIXES = frozenset(_OPENERS)
+COMPRESSED_SUFFIXES = frozenset(_OPENERS)

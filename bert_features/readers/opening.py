@@ -30,7 +30,7 @@ def suffix_of(path: str | Path) -> str:
 
 def is_compressed(path: str | Path) -> bool:
     """Whether the suffix is one of a compressed file."""
-    return _file_name(path).suffix.lower() in decompression.SUFFIXES
+    return _file_name(path).suffix.lower() in decompression.COMPRESSED_SUFFIXES
 
 
 def is_stream(path: str | Path) -> bool:

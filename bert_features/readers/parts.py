@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from bert_features.config.input_format import FORMATS
+from bert_features.config.input_format import INPUT_FORMATS
 from bert_features.errors import InputError
 from bert_features.files.checksums import as_hex, checksum
 from bert_features.readers import registry
@@ -37,7 +37,7 @@ class CutPart:
 
 def can_be_cut(source: Source) -> bool:
     """Whether an input can be read from the middle."""
-    return FORMATS[source.input_format.format].can_be_cut and not is_compressed(source.path)
+    return INPUT_FORMATS[source.input_format.format].can_be_cut and not is_compressed(source.path)
 
 
 def cut(source: Source, size: int, *, first: int = 0, ids: Ids | None = None) -> Iterator[CutPart]:

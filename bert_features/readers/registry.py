@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_features.config.input_format import FORMATS, InputFormat
+from bert_features.config.input_format import INPUT_FORMATS, InputFormat
 from bert_features.errors import InputError
 from bert_features.readers.ids import Ids
 from bert_features.readers.input_example import InputExample
 from bert_features.readers.opening import check_file, suffix_of
 from bert_features.readers.source import Source
 
-SUFFIXES = {suffix: name for name, row in FORMATS.items() for suffix in row.suffixes}
+INPUT_SUFFIXES = {suffix: name for name, row in INPUT_FORMATS.items() for suffix in row.suffixes}
 # Suffixes of files whose lines are no texts, by what to do with such a file.
 _NO_TEXT = {
     "extract its texts first": ".xml .html .htm .xhtml .sgml .tei .tmx .rdf .ttl .yaml .yml .toml "
@@ -35,7 +35,7 @@ def decide_format(input_format: InputFormat, path: str | Path) -> InputFormat:
     name = input_format.format
     if name == "auto":
         suffix = suffix_of(path)
-        name = SUFFIXES.get(suffix, "text")
+        name = INPUT_SUFFIXES.get(suffix, "text")
         cure = next((cure for cure, others in _NO_TEXT.items() if suffix in others.split()), None)
         if cure and name == "text":
             raise InputError(
@@ -78,5 +78,5 @@ def count(source: Source) -> int | None:
 
 def _module(source: Source) -> Any:
     # Imported when it is used: some need a library that takes time to import.
-    name = FORMATS[source.input_format.format].module
+    name = INPUT_FORMATS[source.input_format.format].module
     return importlib.import_module(f"bert_features.readers.{name}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_features.config.input_format import FORMATS, InputFormat
+from bert_features.config.input_format import INPUT_FORMATS, InputFormat
 from bert_features.errors import InputError
 from bert_features.files import is_url
 from bert_features.readers.contents import check_no_features
@@ -146,4 +146,4 @@ class Source(Origin):
     @property
     def unit(self) -> str:
         """The unit of its positions: `row` or `line`."""
-        return FORMATS[self.input_format.format].unit
+        return INPUT_FORMATS[self.input_format.format].unit

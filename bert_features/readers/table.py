@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from bert_features.config.input_format import FIELD_NAMES, FORMATS, FormatRow, InputFormat
+from bert_features.config.input_format import FIELD_NAMES, INPUT_FORMATS, FormatRow, InputFormat
 from bert_features.config.settings import shown
 from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
@@ -71,7 +71,7 @@ def _cell(values: list[str], column: dict[str, int], fields: Fields, name: str) 
 
 
 def _row(source: Source) -> FormatRow:
-    return FORMATS[source.input_format.format]
+    return INPUT_FORMATS[source.input_format.format]
 
 
 def _find_delimiter(source: Source, first_line: str) -> str:

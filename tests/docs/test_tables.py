@@ -17,7 +17,7 @@ from bert_features.cli.settings import as_option
 from bert_features.config import settings
 from bert_features.config.architectures import ARCHITECTURES
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.input_format import FORMATS as INPUT_FORMATS
+from bert_features.config.input_format import INPUT_FORMATS
 from bert_features.config.kinds import KINDS
 from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import OutputConfig

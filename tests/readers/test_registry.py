@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from bert_features.config.input_format import FIELD_NAMES, FORMATS, FormatName, InputFormat
+from bert_features.config.input_format import FIELD_NAMES, INPUT_FORMATS, FormatName, InputFormat
 from bert_features.errors import ConfigError, InputError
 from bert_features.readers import ids, registry
 from bert_features.readers.examples import read_examples, source_of
@@ -24,14 +24,14 @@ samples = pytest.mark.parametrize("format", SAMPLES)
 
 
 def test_every_format_of_lines_has_a_sample():
-    assert {*SAMPLES} == {name for name, row in FORMATS.items() if row.unit == "line"}
-    assert FORMATS.keys() == {*get_args(FormatName)} - {"auto"}
+    assert {*SAMPLES} == {name for name, row in INPUT_FORMATS.items() if row.unit == "line"}
+    assert INPUT_FORMATS.keys() == {*get_args(FormatName)} - {"auto"}
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        *((f"a{suffix}", name) for name, row in FORMATS.items() for suffix in row.suffixes),
+        *((f"a{suffix}", name) for name, row in INPUT_FORMATS.items() for suffix in row.suffixes),
         ("a.NDJSON.gz", "jsonl"),
         ("a.csv.xz", "csv"),
         ("a.b.tsv", "tsv"),
@@ -61,7 +61,7 @@ def test_a_sample(tmp_path, format):
     assert read(write(tmp_path, "in.gz", COMPRESS[".gz"](content)), format=format) == examples
     source = source_of(path, InputFormat(format), "strict")
     parts = [replace(source, part=each.part, place=Place()) for each in cut(source, 3)]
-    assert len(parts) == (3 if FORMATS[format].can_be_cut else 1)
+    assert len(parts) == (3 if INPUT_FORMATS[format].can_be_cut else 1)
     assert [example for part in parts for example in registry.read(part)] == examples
 
 
@@ -79,11 +79,11 @@ SET = {
 }
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", INPUT_FORMATS)
 def test_settings_of_another_format_are_refused_at_once(format):
     assert {"format", *SET} == InputFormat.model_fields.keys()
-    for name in SET.keys() - FORMATS[format].settings:
-        others = ", ".join(other for other, row in FORMATS.items() if name in row.settings)
+    for name in SET.keys() - INPUT_FORMATS[format].settings:
+        others = ", ".join(other for other, row in INPUT_FORMATS.items() if name in row.settings)
         message = f"^{name} is set, but the input is read as {format}; it is for {others}: name the"
         with pytest.raises(ConfigError, match=message):
             read_examples("a.txt", InputFormat(format, **{name: SET[name]}))
@@ -112,7 +112,7 @@ def test_suffixes_of_files_without_texts_are_refused(tmp_path, name, cure):
 
 def test_no_suffix_is_both_read_and_refused():
     refused = {suffix for suffixes in registry._NO_TEXT.values() for suffix in suffixes.split()}
-    assert not refused & registry.SUFFIXES.keys()
+    assert not refused & registry.INPUT_SUFFIXES.keys()
 
 
 @samples
@@ -127,7 +127,7 @@ def test_bytes_that_are_not_utf8(tmp_path, format):
     assert [e.text_a for e in replaced] == ["a", "a\ufffdb"]
 
 
-@pytest.mark.parametrize("suffix", [*registry.SUFFIXES, ".txt", ".txt.gz"])
+@pytest.mark.parametrize("suffix", [*registry.INPUT_SUFFIXES, ".txt", ".txt.gz"])
 @pytest.mark.parametrize("use", [read, count_examples])
 def test_what_cannot_be_read(tmp_path, suffix, use):
     with pytest.raises(InputError, match=r"cannot read .*absent.*No such file"):
