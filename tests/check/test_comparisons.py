@@ -10,7 +10,7 @@ from bert_features.check import comparisons
 from bert_features.check.comparisons import TEXTS
 from bert_features.check.numbers import check_numbers
 from bert_features.encoder.attention import by_head, plain
-from bert_features.extraction import extractor as extraction
+from bert_features.extraction import pipeline
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.base import Started
@@ -50,8 +50,8 @@ def tampered(weights):
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_device")
 def test_weights_that_are_not_the_checkpoints_fail(minilm_dir, monkeypatch):
-    read = extraction.view_weights
-    monkeypatch.setattr(extraction, "view_weights", lambda *a, **k: tampered(read(*a, **k)))
+    read = pipeline.view_weights
+    monkeypatch.setattr(pipeline, "view_weights", lambda *a, **k: tampered(read(*a, **k)))
     leave_checks(monkeypatch, "golden values", "reference", "batch")
     findings = list(check_numbers(precisions=("float32",)))
     assert statuses(findings)["broken"] == {"golden values", "reference"}
