@@ -44,15 +44,15 @@ def cosine():
 
 @pytest.fixture
 def passes(monkeypatch):
-    """The number of texts of each pass of an extractor, as a list that grows."""
-    from bert_features.extraction.extractor import FeatureExtractor
+    """The number of texts of each pass, as a list that grows."""
+    from bert_features.extraction.pipeline import Pipeline
 
     counts = []
-    batches = FeatureExtractor.batches
+    batches = Pipeline.batches
 
     def counted(self, examples, **options):
         counts.append(len(examples()))
         return batches(self, examples, **options)
 
-    monkeypatch.setattr(FeatureExtractor, "batches", counted)
+    monkeypatch.setattr(Pipeline, "batches", counted)
     return counts
