@@ -1,81 +1,49 @@
 """status: a few lines, and status 0 if the folder is finished and whole."""
 
-import pytest
+from pathlib import Path
 
 from bert_features.cli import status as command
-from bert_features.corpus.folder import Holder, holding
+from bert_features.corpus.folder import Holder
 from bert_features.corpus.status import Status
 from tests.cli.command_line import SMALL, run
-from tests.corpus.test_status import record
-from tests.formats.feature_folders import make_manifest
+
+# Of 3 shards of 1,000 examples, 2 are finished; each took half a minute.
+BEGUN = {"shards": 3, "finished_shards": 2, "examples": 3000, "finished_examples": 2000}
+BEGUN |= {"finished_tokens": 14_000, "seconds": 60.0}
+LINES = {
+    "shards": "2 of 3 finished",
+    "examples": "2,000 of 3,000",
+    "tokens": "14,000 in the finished shards",
+    "speed": "233 tokens/s for each process; computed in 1 min of process time so far",
+}
 
 
-@pytest.fixture
-def manifest(tmp_path, monkeypatch):
-    """A run of three shards of 1,000 examples, two of which are finished."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.txt").write_text("1234567")
-    folder = tmp_path / "out"
-    folder.mkdir()
-    manifest = make_manifest(folder, "parquet", [1000, 1000, 1000])
-    manifest.write()
-    for shard in (0, 1):
-        record(manifest, shard, seconds=30.0)
-    return manifest
+def describe(state, **values):
+    return command._describe(Status(Path("out"), state, **values))
 
 
-def rows(done):
-    """What the lines say, by their names."""
-    return dict(line.split(None, 1) for line in done.stdout.splitlines())
-
-
-def test_a_run_that_stopped(manifest):
-    done = run("status", manifest.folder)
-    assert done.exit_code == 1
-    found = rows(done)
-    assert found.pop("inputs") == (  # its time is unknown
-        "in.txt: not found, or of another size or time than the run read (names are relative to "
-        "the folder in which the run began)"
-    )
-    assert found == {
+def test_a_run_that_stopped():
+    assert describe("stopped", **BEGUN, changed_inputs=("in.txt",)) == LINES | {
         "state": "stopped; run the same command to resume it",
-        "shards": "2 of 3 finished",
-        "examples": "2,000 of 3,000",
-        "tokens": "14,000 in the finished shards",
-        "speed": "233 tokens/s for each process; computed in 1 min of process time so far",
+        "inputs": "in.txt: not found, or of another size or time than the run read (names are "
+        "relative to the folder in which the run began)",
     }
 
 
-def test_a_run_that_goes_on(manifest):
-    with holding(manifest.folder, processes=2):
-        done = run("status", manifest.folder)
-    assert done.exit_code == 1
-    assert rows(done)["state"].startswith("running: process ")
-    assert rows(done)["state"].endswith(", which computes with 2 processes")
-    assert rows(done)["left"] == "about 15 s at this speed"
-
-
-def test_files_that_are_missing_are_named(manifest):
-    for shard in (0, 1):
-        manifest.path(shard).unlink()
-    found = rows(run("status", manifest.folder))
-    assert found["missing"].startswith(
-        "part-00000-of-00003.parquet, part-00001-of-00003.parquet: not found, or of another size"
-    )
-    assert found["shards"] == "0 of 3 finished"
-
-
-def test_few_names_for_many_files(tmp_path, monkeypatch):
-    paths = tuple(tmp_path / f"part-{i}" for i in range(1500))
-    lines = command._describe(Status(tmp_path, "finished", shards=1500, missing=paths))
-    assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: not found")
-
-
-def test_a_run_that_reads_its_inputs(tmp_path):
-    holder = Holder(7, "host")
-    assert command._describe(Status(tmp_path, "running", (holder,))) == {
+def test_a_run_that_goes_on():
+    assert describe("running", **BEGUN, holders=(Holder(7, "host", 2),)) == LINES | {
+        "state": "running: process 7 on host, which computes with 2 processes",
+        "left": "about 15 s at this speed",
+    }
+    assert describe("running", holders=(Holder(7, "host"),)) == {
         "state": "running: process 7 on host; it still reads its inputs"
     }
+
+
+def test_few_names_for_many_files():
+    missing = tuple(Path(f"part-{i}") for i in range(1500))
+    lines = describe("finished", shards=1500, missing=missing)
+    assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: not found")
 
 
 def test_a_finished_run(toy, tmp_path):
