@@ -66,9 +66,9 @@ def test_outputs_are_those_of_the_device_step():
     """Sequences of windows are averaged, then scaled and cast, outside of it."""
     wanted = {"level": "sequence", "normalize": True, "dtype": "float16"}
     (whole,) = plan(wanted).outputs
-    assert (whole.normalize, whole.dtype) == (True, "float16")
+    assert (whole.is_part, whole.dtype) == (False, "float16")
     (part,) = plan(wanted | {"long_text": "window"}).outputs
-    assert (part.normalize, part.dtype) == (False, "float32")
+    assert (part.is_part, part.dtype) == (True, "float32")
 
 
 def test_pooling_and_length_are_those_of_the_checkpoint(tmp_path):
