@@ -10,7 +10,7 @@ import bert_features
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-QUOTES = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
+QUOTES = re.findall(r"^- `([^`]+)`: ", PAGE, re.MULTILINE)
 
 
 def read_template(node: ast.AST) -> str:
