@@ -216,8 +216,9 @@ class ExtractConfig(Settings):
     )
     shard: str | None = setting(
         None,
-        "Share of the examples to compute, I/N: every N-th from the I-th, counted from 0, into a "
-        "file with that number; or auto, the share of this host of a TPU slice.",
+        "Share of this host, I/N: every N-th shard of a folder that hosts share, from the I-th, "
+        "counted from 0; of a single output every N-th example, into a file with that number. With "
+        "auto the environment of a TPU slice says it.",
         INPUT,
     )
     shard_examples: Positive = setting(

@@ -22,7 +22,7 @@ BROKEN = {
     "action: Ignore": "actions: Ignore",
     "restartPolicy: Never": "restart: Never",
     "nodeSelector:": "nodeSelectors:",
-    '- name: SHARES\n              value: "4"': "- name: SHARES\n              value: 4",
+    '- name: HOSTS\n              value: "4"': "- name: HOSTS\n              value: 4",
     "runAsUser: 0": "runAsUser: root",
     "requests:": "request:",
 }

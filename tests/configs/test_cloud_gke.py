@@ -1,94 +1,70 @@
-"""configs/cloud/gke.yaml: its command shares the files out, and `extract` takes its call.
+"""configs/cloud/gke.yaml: its command computes one folder on several machines.
 
 `scripts/check_cloud.sh gke` shows the job to the schemas of Kubernetes.
 """
 
 import math
-import os
 import re
-import shlex
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
-from bert_features.cli import app
+from bert_features.corpus.status import read_status
+from tests.cli.command_line import program
+from tests.corpus.runs import shards_of
 
 TEXT = (Path(__file__).resolve().parents[2] / "configs" / "cloud" / "gke.yaml").read_text()
 SPEC = yaml.safe_load(TEXT)["spec"]
 POD = SPEC["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 ENV = {each["name"]: each["value"] for each in CONTAINER["env"]}
+# No TPU here; and shards for each machine.
+HERE = ["--runtime", "tensorflow", "--device", "cpu", "--shard-examples", "2", "--layers=-1"]
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    program = tmp_path / "bin" / "bert-features"
-    program.parent.mkdir()
-    program.write_text('#!/usr/bin/env bash\nprintf "%q " "$@" >"$CALL"\n')
-    program.chmod(0o755)
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    return folder
-
-
-def run_machine(texts: Path, index: int) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """How the command of one machine ended, and how it called `bert-features`."""
-    call = texts.parent / f"call-{index}"
-    ran = subprocess.run(
-        [*CONTAINER["command"], *CONTAINER["args"]],
-        env=os.environ
-        | ENV
-        | {
-            "PATH": f"{texts.parent}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
-            "CALL": str(call),
-            "INPUT": f"{texts}/",
-            "JOB_COMPLETION_INDEX": str(index),
-        },
-        text=True,
-        capture_output=True,
+def run_machine(index, **env):
+    """The exit status of the command of one machine, as Kubernetes fills it in; and its errors."""
+    values = ENV | {"JOB_COMPLETION_INDEX": str(index)} | env
+    name, *line = (
+        re.sub(r"\$\((\w+)\)", lambda match: values[match[1]], each)
+        for each in CONTAINER["command"]
     )
-    return ran, shlex.split(call.read_text()) if call.exists() else []
+    assert name == "bert-features"
+    assert line[-4:] == ["--runtime", "jax", "--device", "tpu"]
+    machine = program(*line[:-4], *HERE)
+    _, errors = machine.communicate()
+    return machine.returncode, errors
 
 
-def test_each_file_goes_to_one_machine(texts: Path) -> None:
-    for name in ("a.txt", "b with space.txt", "c.txt", "d.txt", "e.txt"):
-        (texts / name).write_text("The cat sat.\n")
-    seen = []
-    for index in (0, 3):
-        ran, (name, *arguments) = run_machine(texts, index)
-        assert ran.returncode == 0, ran.stderr
-        command = typer.main.get_command(app).commands[name]
-        given = command.make_context(name, arguments).params  # exits at an unknown option
-        seen.append([Path(path).name for path in given["inputs"]])
-        assert given["output"] == f"gs://my-bucket/features/{index}/"
-        assert (given["runtime"], given["device"]) == ("jax", "tpu")
-        assert given["checkpoint"] == "bert-base-uncased"
-    assert seen == [["a.txt", "e.txt"], ["d.txt"]]
-
-
-def test_a_machine_without_files_is_done(texts: Path) -> None:
-    (texts / "a.txt").write_text("The cat sat.\n")
-    ran, call = run_machine(texts, 2)
-    assert (ran.returncode, call) == (0, [])
-    assert "nothing to do" in ran.stdout
-
-
-def test_an_empty_folder_is_an_error(texts: Path) -> None:
-    ran, call = run_machine(texts, 0)
-    assert ran.returncode != 0
-    assert "no files" in ran.stderr
-    assert call == []
+@pytest.mark.slow
+def test_machines_of_which_one_is_late_write_the_folder_of_one(tmp_path, toy):
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "b with space.txt", "c.txt"):
+        (tmp_path / "in" / name).write_text("the is it\nno\n\na b\nthis\n")
+    env = {"INPUT": f"{tmp_path}/in/", "OUTPUT": f"{tmp_path}/out/", "CHECKPOINT": toy}
+    with ThreadPoolExecutor(3) as pool:
+        ends = list(pool.map(lambda index: run_machine(index, **env), range(3)))
+    assert [status for status, _ in ends] == [0, 0, 0], ends
+    assert read_status(tmp_path / "out").left == (0, 0, 0, 2)
+    # A file that arrives before the last one starts: it is refused, as wrong settings are.
+    (tmp_path / "in" / "d.txt").write_text("is\n")
+    status, errors = run_machine(3, **env)
+    assert (status, "now added: " in errors) == (2, True)
+    (tmp_path / "in" / "d.txt").unlink()
+    assert run_machine(4, **env)[0] == 2  # of more machines than HOSTS
+    assert run_machine(3, **env)[0] == 0
+    assert run_machine(0, **env | {"HOSTS": "1", "OUTPUT": f"{tmp_path}/one/"})[0] == 0
+    assert shards_of(tmp_path / "out") == shards_of(tmp_path / "one")
 
 
 def test_its_numbers_agree() -> None:
-    assert ENV["SHARES"] == str(SPEC["completions"])
+    assert ENV["HOSTS"] == str(SPEC["completions"])
     assert CONTAINER["resources"]["requests"] == CONTAINER["resources"]["limits"]
     (rule,) = [rule for rule in SPEC["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
     assert rule["onExitCodes"]["containerName"] == CONTAINER["name"]
+    assert rule["onExitCodes"]["values"] == [2]
     rows = re.findall(r"^#   (?:v|TPU)\d\S* +\S+-(\d+)t +(\S+) +(\S+) +(\d+)$", TEXT, re.MULTILINE)
     assert len(rows) == 3
     for in_name, _, topology, count in rows:
