@@ -6,9 +6,9 @@
 
 Draws changes of comparisons, signs, sums, products, `and`, `or`, `not` and whole numbers (off by
 one) in bert_features/ROOM. Each meets the tests of tests/ROOM that executed its line, then the
-other tests of the room, then the tests of the rooms `--others`. It is noticed if a test fails, the
-process ends, or the tests take over four times as long. Types, decorators, asserts, log messages,
-f-strings and `__repr__` are not drawn.
+other tests of the room, tests/test_messages.py, and the tests of the rooms `--others`. It is
+noticed if a test fails, the process ends, or the tests take over four times as long. Types,
+decorators, asserts, log messages, f-strings and `__repr__` are not drawn.
 
 The tests run in copies of this checkout, in the folder `--work`, which also keeps the tests that
 executed each line until the room changes. BERT_FEATURES_LARGE_DATA names the optional large files.
@@ -264,7 +264,7 @@ def judge(
         for order in ([executed[:_FEW]] if quick else [executed, rest])
         if order
     ]
-    stages += [([f"tests/{room}"], None, 1200) for room in others]
+    stages += [([f"tests/{room}"], None, 1200) for room in ("test_messages.py", *others)]
     try:
         (checkout / change.path).write_bytes(change.apply(source))
         for paths, order, limit in stages:
