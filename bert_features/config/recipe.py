@@ -87,7 +87,7 @@ class Recipe:
       versions: of the libraries, by package.
       texts: what is done to each text: `max_seq_length`, `long_text`, `do_lower_case`, `prompt`, ….
       outputs: by name what is done to the states of the encoder: layers, pooling, modules, ….
-      arithmetic: `runtime`, `precision`, `packing`.
+      arithmetic: `runtime`, `device` (its kind), `precision`, `packing`.
       canaries: by output the vectors of eight fixed texts, float32 [8, W]: W of the D values of
         each; empty where nothing computed them. They do not count when recipes are equal.
       name: whose recipe it is, for messages; JSON does not have it.

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bert_features.config.recipe import Recipe
+from bert_features.config.recipe import Recipe, find_differences
 from bert_features.errors import DeviceError
 from bert_features.extraction.counts import Counts
 from bert_features.formats.manifest import FinishedEntry
@@ -22,13 +22,11 @@ class Ready:
     """A worker has loaded the model; the manifest records these values.
 
     Attributes:
-      device: what the features depend on beside the settings: runtime, kind of device, precision.
       processor: the processor that computes, on which the last digits of features depend.
       recipe: how it makes vectors. All workers take the canaries and scales of the first.
     """
 
     recipe: Recipe
-    device: str = ""
     processor: str = ""
 
 
@@ -134,10 +132,11 @@ class Executor(AbstractContextManager["Executor"]):
         if not isinstance(message, Ready):
             return
         self._ready = self._ready or message
-        if message.device != self.ready.device:
+        both = self.ready.recipe.arithmetic, message.recipe.arithmetic
+        if differences := find_differences(*both, between=" and"):
             raise DeviceError(
                 "the workers of the run do not compute on the same kind of device: "
-                f"{self.ready.device}; {message.device}; name one with the setting device"
+                f"{'; '.join(differences)}; name one with the setting device"
             )
         if message.processor != self.ready.processor:
             text = (

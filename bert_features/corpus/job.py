@@ -190,7 +190,7 @@ def _extract_file(
     count = registry.count(source)
     total = None if count is None or target.shard is None else target.shard.size(count)
     extractor = Pipeline(config, runtime=runtime, checkpoint=checkpoint)
-    monitor.begin(extractor.device)
+    monitor.begin(extractor.devices.kind, extractor.precision)
     # Before the share is taken, so that all shares have the scales of the same texts.
     extractor, examples = extractor.with_all_scales(registry.read(source))
     started = time.monotonic()

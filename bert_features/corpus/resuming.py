@@ -59,7 +59,7 @@ def check_ready(begun: Manifest, ready: Ready) -> None:
     processor is a warning.
     """
     before, now = begun.recipe, ready.recipe
-    differences = find_differences({"device": begun.device}, {"device": ready.device})
+    differences = find_differences(before.arithmetic, now.arithmetic)
     for name in before.outputs.keys() & now.outputs.keys():
         differences += find_differences(before.vectors(name), now.vectors(name))
     if differences:

@@ -200,12 +200,7 @@ class FolderRun:
                 if self._target.overwrite:
                     # Not before: what is there stays if the new run cannot begin.
                     empty(self._folder)
-                plan = replace(
-                    manifest,
-                    recipe=ready.recipe,
-                    device=ready.device,
-                    processor=ready.processor,
-                )
+                plan = replace(manifest, recipe=ready.recipe, processor=ready.processor)
                 if not plan.create():
                     raise _BegunByAnotherError
             else:
@@ -215,7 +210,8 @@ class FolderRun:
                         manifest, ready.recipe, len(state.done)
                     )
             manifest.begin()
-            monitor.begin(ready.device)
+            arithmetic = ready.recipe.arithmetic
+            monitor.begin(arithmetic["device"], arithmetic["precision"])
             state.started = time.monotonic()
 
         def finish(shard: int, entry: FinishedEntry) -> None:

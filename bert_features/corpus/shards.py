@@ -58,7 +58,7 @@ class ShardWriter:
 
     def __init__(self, job: ShardJob, extractor: "Pipeline") -> None:
         processor = describe_processor(extractor.devices.kind)
-        self.ready = Ready(extractor.recipe, extractor.device, processor)
+        self.ready = Ready(extractor.recipe, processor)
         self._job, self._extractor = job, extractor
         self.checkpoint = extractor.checkpoint
         self.stages = StageClock()

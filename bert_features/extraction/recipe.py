@@ -58,6 +58,7 @@ def make_recipe(
         outputs={each.name: _describe(each, preparation) for each in outputs if _is_vector(each)},
         arithmetic={
             "runtime": runtime,
+            "device": preparation.devices.kind,
             "precision": preparation.precision,
             "packing": preparation.packing,
         },
@@ -75,7 +76,6 @@ def cache_key(preparation: "Preparation") -> str:
         tokens=hashlib.sha256(tokens.encode("utf-8", "surrogatepass")).hexdigest(),
         shapes={name: value for name, value in shapes if name not in _NO_SHAPES},
         spans=preparation.config.spans,
-        device=preparation.devices.kind,
         machine=processor_models(),
         environment=find_variables(),
     )

@@ -115,7 +115,6 @@ class Manifest:
       suffix: the suffix of their names.
       id_type: whether ids are `int` or `str`.
       recipe: how the vectors are made.
-      device: what computes them: runtime, kind of device, precision.
       processor: the processor that computed first, on which the last digits depend.
       hosts: the number of machines that share the run; 1 if it was begun as the run of one.
       earlier: the versions and canaries that shards had before others were accepted.
@@ -129,7 +128,6 @@ class Manifest:
     suffix: Annotated[str, Field(pattern=r"^\.[a-z0-9]{1,16}$")]
     id_type: Literal["int", "str"]
     recipe: Recipe
-    device: str = ""
     processor: str = ""
     hosts: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     earlier: list[dict[str, Any]] = dataclasses.field(default_factory=list)

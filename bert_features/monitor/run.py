@@ -64,9 +64,9 @@ class RunMonitor:
     clock: StageClock = field(default_factory=StageClock)
     _others: dict[Hashable, StageTimes] = field(default_factory=dict)
 
-    def begin(self, device: str) -> None:
-        """Notes that the model is loaded, on a device such as `tensorflow, cpu, float32`."""
-        _, self.device, self.precision = device.split(", ")
+    def begin(self, device: str, precision: str) -> None:
+        """Notes that the model is loaded."""
+        self.device, self.precision = device, precision
 
     def note(self, process: Hashable, times: StageTimes) -> None:
         """Takes the latest times of another process."""

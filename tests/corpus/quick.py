@@ -7,6 +7,7 @@ two shards.
 
 import itertools
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,7 @@ STEP_SECONDS = 0.004
 class QuickPipeline(Pipeline):
     """Stands for a `Pipeline`; the feature of a text is its length."""
 
-    device = "none, cpu, float32"
+    precision = "float32"
     recipe = None  # of each, no property
     devices = SimpleNamespace(kind="cpu")
     outputs = (LENGTH,)
@@ -38,7 +39,8 @@ class QuickPipeline(Pipeline):
             raise ConfigError(f"no {config.device}")
         self.canaries = {}
         self.config, self.checkpoint = config, find_checkpoint(config.checkpoint)
-        self.recipe = plan_recipe(config, self.checkpoint)
+        arithmetic = {"device": "cpu", "precision": self.precision}
+        self.recipe = replace(plan_recipe(config, self.checkpoint), arithmetic=arithmetic)
         self._stalled, self._finished = Path(f"{folder}.stalled"), Path(f"{folder}/.finished")
 
     def features(self):

@@ -66,7 +66,12 @@ def test_the_manifest_says_what_was_run(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert manifest["recipe"]["settings"]["max_seq_length"] == 8
-    assert manifest["device"] == "tensorflow, cpu, float32"
+    arithmetic = manifest["recipe"]["arithmetic"]
+    assert [arithmetic[n] for n in ("runtime", "device", "precision")] == [
+        "tensorflow",
+        "cpu",
+        "float32",
+    ]
     assert len(manifest["recipe"]["checkpoint"]["sha256"]) == 64
     assert [entry["counts"]["examples"] for entry in manifest["finished"]] == [6, 6, 6, 2]
     for i, entry in enumerate(manifest["finished"]):
