@@ -159,6 +159,8 @@ def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_s
 
     The speed and the padding of a small run mean nothing, and are left out.
     """
+    from bert_features.corpus.status import name_left
+
     counts, before = summary.counts, summary.before.examples
     share = "all" if before == counts.examples else f"{before:,}"
     cures = describe_cures(summary.cures) if counts.tokens_lost else ""
@@ -178,6 +180,8 @@ def describe_summary(summary: "ExtractSummary", settings: ExtractConfig, *, is_s
         del rows["pad waste"], rows["speed"]
     if summary.shards is not None:
         rows["shards"] = f"{summary.shards:,}"
+    if sum(summary.left):
+        rows["left"] = f"the shares {name_left(summary.left)}"
     return table([*rows.items()], widths=[9])
 
 
@@ -195,41 +199,49 @@ def _describe_rare(summary: "ExtractSummary", settings: ExtractConfig) -> dict[s
     """Lines of the summary that only some runs need."""
     from bert_features.extraction.losses import describe_unknown
 
-    counts, rows = summary.counts, {}
-    if counts.examples_reused:
-        share = counts.examples_reused / counts.examples
-        rows["reused"] = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
-        if counts.examples_from_cache:
-            rows["reused"] += f", {counts.examples_from_cache:,} from the cache"
-        if summary.before.examples not in (0, counts.examples) and settings.cache is None:
-            rows["reused"] += "; without --cache a run computes the texts of earlier runs again"
-    if counts.empty_examples:
-        rows["empty"] = f"{counts.empty_examples:,} examples without text"
-    if counts.tokens_unknown:
-        rows["unknown"] = describe_unknown(counts)
-    if counts.non_finite_examples:
-        rows["non-finite"] = f"{counts.non_finite_examples:,} examples have NaN or infinite values"
-    if counts.values_clipped:
-        rows["clipped"] = f"{counts.values_clipped:,} of {counts.values_int8:,} int8 values"
-    if counts.terms_cut:
-        rows["cut"] = f"{counts.terms_cut:,} terms were beyond top_k"
-    if counts.rows > counts.examples:
-        rows["rows"] = f"{counts.rows:,} computed for {counts.examples:,} examples"
-    if counts.words:
-        rows["words"] = f"{counts.words:,}"
-    if counts.words_vanished or counts.words_lost:
-        rows["zero"] = (
+    counts = summary.counts
+    share = counts.examples_reused / max(counts.examples, 1)
+    reused = f"{counts.examples_reused:,} of {counts.examples:,} examples ({share:.0%})"
+    if counts.examples_from_cache:
+        reused += f", {counts.examples_from_cache:,} from the cache"
+    if summary.before.examples not in (0, counts.examples) and settings.cache is None:
+        reused += "; without --cache a run computes the texts of earlier runs again"
+    rows = (
+        (counts.examples_reused, "reused", reused),
+        (counts.empty_examples, "empty", f"{counts.empty_examples:,} examples without text"),
+        (counts.tokens_unknown, "unknown", describe_unknown(counts)),
+        (
+            counts.non_finite_examples,
+            "non-finite",
+            f"{counts.non_finite_examples:,} examples have NaN or infinite values",
+        ),
+        (
+            counts.values_clipped,
+            "clipped",
+            f"{counts.values_clipped:,} of {counts.values_int8:,} int8 values",
+        ),
+        (counts.terms_cut, "cut", f"{counts.terms_cut:,} terms were beyond top_k"),
+        (
+            counts.rows > counts.examples,
+            "rows",
+            f"{counts.rows:,} computed for {counts.examples:,} examples",
+        ),
+        (counts.words, "words", f"{counts.words:,}"),
+        (
+            counts.words_vanished + counts.words_lost,
+            "zero",
             f"{counts.words_vanished:,} words vanished in cleaning, {counts.words_lost:,} were cut "
-            "off; their vectors are zero, surprisals NaN"
-        )
-    if counts.spans:
-        rows["spans"] = f"{counts.spans:,}"
-    if counts.spans_blank or counts.spans_cut or counts.spans_lost:
-        rows["cut spans"] = (
+            "off; their vectors are zero, surprisals NaN",
+        ),
+        (counts.spans, "spans", f"{counts.spans:,}"),
+        (
+            counts.spans_blank + counts.spans_cut + counts.spans_lost,
+            "cut spans",
             f"{counts.spans_cut:,} cut short; {counts.spans_lost:,} cut off or too many, and "
-            f"{counts.spans_blank:,} without pieces, whose vectors are zero"
-        )
-    return rows
+            f"{counts.spans_blank:,} without pieces, whose vectors are zero",
+        ),
+    )
+    return {name: text for is_there, name, text in rows if is_there}
 
 
 def summary_fields(summary: "ExtractSummary", advice: str) -> dict[str, Any]:
@@ -244,6 +256,7 @@ def summary_fields(summary: "ExtractSummary", advice: str) -> dict[str, Any]:
         "output": None if summary.output is None else str(summary.output),
         "bytes": summary.bytes_written,
         "shards": summary.shards,
+        "left": summary.left,
         "stages": {
             "busy_seconds": {name: round(value, 3) for name, value in stages.busy.items()},
             "waited_seconds": {name: round(value, 3) for name, value in stages.waited.items()},

@@ -138,6 +138,9 @@ def test_a_host_with_other_inputs_or_settings_ends_with_status_2(config, texts, 
     command += ["--max-seq-length=8", "--batch-size=4", "--shard-examples=6", "--layers=-2"]
     first = run_command(*command, str(texts), "--shard=0/2")
     assert first.exit_code == 0, first.stderr
+    assert "the shares 1/2 (2 shards)" in first.stdout
+    status = run_command("status", f"{tmp_path}/out/")
+    assert (status.exit_code, "not finished: 1/2 (2 shards)" in status.stdout) == (1, True)
     for line, message in [
         ((texts, other, "--shard=1/2"), "now added: "),
         ((texts, "--shard=1/2", "--layers=-1"), "was begun by a run with layers"),
