@@ -50,7 +50,7 @@ H, A, I, BLOCKS = 768, 12, 3072, 12  # noqa: E741 - the names of the legend
 D = H // A
 TARGET = 0.8
 # Tokens that a run sorts together: as many as have 256 MiB of features (`--buffer-mb`).
-POOL_TOKENS = 256 * 2**20 // (4 * H)
+MEGABATCH_TOKENS = 256 * 2**20 // (4 * H)
 
 
 def plain_weights() -> dict[str, Any]:
@@ -165,9 +165,9 @@ def distributions(tokens: int) -> dict[str, np.ndarray]:
 def batches_of(lengths: np.ndarray, shapes: BatchShapes) -> Counter[tuple[int, int]]:
     """How many batches of each shape, (rows, length), a run makes of texts of these lengths."""
     counts: Counter[tuple[int, int]] = Counter()
-    pools = np.cumsum(lengths) // POOL_TOKENS
-    for pool in np.split(lengths, np.flatnonzero(np.diff(pools)) + 1):
-        plan = plan_batches(pool, shapes)
+    megabatches = np.cumsum(lengths) // MEGABATCH_TOKENS
+    for megabatch in np.split(lengths, np.flatnonzero(np.diff(megabatches)) + 1):
+        plan = plan_batches(megabatch, shapes)
         counts.update(zip(plan.rows.tolist(), plan.lengths.tolist(), strict=True))
     return counts
 

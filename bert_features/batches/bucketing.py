@@ -1,15 +1,15 @@
-"""Rows to static batches: sorted by length within pools of a bounded number of tokens.
+"""Rows to static batches: sorted by length within megabatches of a bounded number of tokens.
 
 Every batch has one of a declared set of shapes: a length among the buckets, and the number of rows
-that goes with that length. Rows of a pool are taken from the longest to the shortest, so every
+that goes with that length. Rows of a megabatch are taken from the longest to the shortest, so every
 batch but the last is full. The last one may have a half, a quarter, … of the rows, unless each
 shape has to be compiled. The rows that fill it up are masked and carry `FILLER_ID`. Where a device
 computes any shape, a batch has the length of its longest row, and ends early if that saves padding.
 
-Packed batches are made by `packed_rows`: there several rows of a pool share a row of the batch.
+Packed batches are made by `packed_rows`: several rows of a megabatch share a row there.
 
-Shape legend: `R` rows of a chunk or pool, `T` tokens of all these rows, `B` rows of a batch, `S`
-length of the bucket, `N` batches of a pool, `M` rows of a pool that stand in a batch.
+Shape legend: `R` rows of a chunk or megabatch, `T` tokens of all these rows, `B` rows of a batch,
+`S` length of the bucket, `N` batches of a megabatch, `M` rows of a megabatch that stand in a batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +35,11 @@ from bert_features.errors import ConfigError
 FILLER_ID = -1  # unique_ids of a row that only fills up a batch
 # Values of such a row, by column, where they are not 0.
 FILL_VALUES = {"unique_ids": FILLER_ID}
-# Columns of tokens with places in their row, or -1, which packing moves. No row of a pool has
+# Columns of tokens with places in their row, or -1, which packing moves. No row of a megabatch has
 # more words or spans than tokens.
 _PLACES = ("word_indices", *SPAN_BOUNDS)
 _TOKEN_COLUMNS = (*_PLACES, TARGET_IDS)  # where there is no token they have -1
-# Columns of a pool for which a batch has others, such as masks and types.
+# Columns of a megabatch for which a batch has others, such as masks and types.
 _COLUMNS_LEFT_OUT = (*_TOKEN_COLUMNS, "values", "lengths", "type_starts", ATTENDED, SCORED)
 
 # For devices that run any shape at no cost: steps of at most a twelfth of the length, so that
@@ -55,9 +55,9 @@ PACKED_LENGTH = 128
 _MAX_PACKED_LENGTH = 512
 # The products of BERT-base take as long for a token as its attention in a row of this length.
 _PRODUCTS = 3000
-# The last rows of a pool make packed batches of this part of the rows of a full one.
+# The last rows of a megabatch make packed batches of this part of the rows of a full one.
 _TAIL_PARTS = 8
-# Batches that a pool should fill where rows are packed (benchmarks/diary.md).
+# Batches that a megabatch should fill where rows are packed (benchmarks/diary.md).
 PACKED_POOL_BATCHES = 4
 
 # Tokens of a batch on each device other than a CPU: these need work for thousands of lanes.
@@ -117,11 +117,12 @@ class BatchShapes:
       buckets: S of each shape, ascending.
       rows: B of a full batch of each bucket.
       multiple: number of devices; it divides every B.
-      whole: whether every batch has all its rows, the last one of a pool too. Then there is one
-        shape for each bucket, as devices that compile each shape need it.
+      whole: whether every batch has all its rows, the last one of a megabatch too. Then there is
+        one shape for each bucket, as devices that compile each shape need it.
       uniform: whether each row is in a batch of the shortest bucket that it fits. Then the shape of
         its batch depends on its own length alone, if batches are whole too.
-      packed: whether rows of a pool share the rows of batches; the buckets are `packed_buckets`.
+      packed: whether rows of a megabatch share the rows of batches; the buckets are
+        `packed_buckets`.
       batch_cost: what a batch costs beside its tokens, as a number of tokens, on a device that
         computes any shape. Then a batch has the length of its longest row, and
         ends where its padding would cost more than another batch. 0 for the declared shapes, which
@@ -159,12 +160,12 @@ class BatchShapes:
         return shares * self.multiple
 
     def packed_tail(self, rows: int) -> int:
-        """The number of rows of the packed batches that hold the last rows of a pool."""
+        """The number of rows of the packed batches that hold the last rows of a megabatch."""
         return max(rows // self.multiple // _TAIL_PARTS, 1) * self.multiple
 
     @property
     def declared(self) -> tuple[tuple[int, int], ...]:
-        """(B, S) of full batches, then of packed batches that hold the last rows of a pool."""
+        """(B, S) of full batches, then of packed batches that hold the last rows of a megabatch."""
         full = list(zip(self.rows, self.buckets, strict=True))
         tails = [(self.packed_tail(rows), length) for rows, length in full if self.packed]
         return tuple(dict.fromkeys(full + tails))
@@ -198,14 +199,14 @@ def device_shapes(
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The batches of a pool.
+    """The batches of a megabatch.
 
     Attributes:
-      order: int64 [R], the rows of the pool in the order they are taken.
+      order: int64 [R], the rows of the megabatch in the order they are taken.
       numbers: int64 [R], the number of each row in its row of the batch: from 0 where several
         share a row, else 0.
       starts: int64 [N], where each batch begins in `order`.
-      counts: int64 [N], the number of rows of the pool it takes.
+      counts: int64 [N], the number of rows of the megabatch it takes.
       filled: int64 [N], the number of its own rows that they fill.
       rows: int64 [N], B.
       lengths: int64 [N], S.
@@ -226,7 +227,7 @@ class BatchPlan:
 
 
 def plan_batches(lengths: np.ndarray, shapes: BatchShapes) -> BatchPlan:
-    """Decides which rows of a pool, of these lengths, int64 [R], make which batch."""
+    """Decides which rows of a megabatch, of these lengths, int64 [R], make which batch."""
     if shapes.packed:
         return _plan_packed(lengths, shapes)
     order = np.argsort(-lengths, kind="stable")
@@ -280,10 +281,10 @@ def join_columns(chunks: Sequence[Columns]) -> Columns:
 
 @dataclass(frozen=True)
 class Members:
-    """The rows of a pool that stand in a batch, and where.
+    """The rows of a megabatch that stand in a batch, and where.
 
     Attributes:
-      rows: int64 [M], their numbers in the pool.
+      rows: int64 [M], their numbers in the megabatch.
       lengths: int64 [M], the number of tokens of each.
       numbers: int64 [M], see `BatchPlan`.
       places: int64 [M], where the tokens of each begin among the B * S of the batch; also its words
@@ -305,28 +306,28 @@ class Members:
 
 
 def cut_batches(
-    pool: Columns, shapes: BatchShapes, *, pad_id: int = 0, has_types: bool = True
+    megabatch: Columns, shapes: BatchShapes, *, pad_id: int = 0, has_types: bool = True
 ) -> Iterator[tuple[Members, Columns]]:
-    """Cuts a pool into batches, longest first; one without columns makes none.
+    """Cuts a megabatch into batches, longest first; one without columns makes none.
 
     Args:
-      pool: the columns of its rows.
+      megabatch: the columns of its rows.
       shapes: the shapes that batches may have.
       pad_id: what `input_word_ids` has where there is no token.
       has_types: whether the tokens of text_b have type 1.
 
     Yields:
-      A batch's rows of the pool; and its columns, [B] for rows and [B, S] for tokens.
+      A batch's rows of the megabatch; and its columns, [B] for rows and [B, S] for tokens.
       Packed batches have `text_numbers` and `position_ids`, see `config.packing`, and no columns of
       rows.
     """
-    if not pool:
+    if not megabatch:
         return
-    plan = plan_batches(pool["lengths"], shapes)
-    row_starts = np.cumsum(pool["lengths"]) - pool["lengths"]
-    lengths = pool["lengths"][plan.order]
-    # The rows of all batches one after the other: which of these each row of the pool is in, and
-    # at which token there it begins.
+    plan = plan_batches(megabatch["lengths"], shapes)
+    row_starts = np.cumsum(megabatch["lengths"]) - megabatch["lengths"]
+    lengths = megabatch["lengths"][plan.order]
+    # The rows of all batches one after the other: which of these each row of the megabatch is in,
+    # and at which token there it begins.
     first = plan.numbers == 0
     rows = np.cumsum(first) - 1
     tokens_before = np.cumsum(lengths) - lengths
@@ -348,14 +349,14 @@ def cut_batches(
             places=row * length + offsets[its],
             slots=row * slots + plan.numbers[its],
         )
-        batch = _batch(pool, members, row_starts, (size, length), shapes.packed, pad_id)
+        batch = _batch(megabatch, members, row_starts, (size, length), shapes.packed, pad_id)
         if not has_types:
             batch["input_type_ids"][:] = 0
         yield members, batch
 
 
 def _batch(
-    pool: Columns,
+    megabatch: Columns,
     members: Members,
     row_starts: np.ndarray,
     shape: tuple[int, int],
@@ -363,9 +364,9 @@ def _batch(
     pad_id: int,
 ) -> Columns:
     rows, lengths = members.rows, members.lengths
-    tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the pool
+    tokens = expand_ranges(row_starts[rows], lengths)  # where they are in the megabatch
     places = expand_ranges(members.places, lengths)  # and in the batch
-    type_starts = pool["type_starts"][rows]
+    type_starts = megabatch["type_starts"][rows]
     is_text_b: np.ndarray | int = 0
     if (type_starts < lengths).any():
         is_text_b = tokens >= np.repeat(row_starts[rows] + type_starts, lengths)
@@ -377,12 +378,12 @@ def _batch(
         return column.reshape(shape)
 
     batch = {
-        "input_word_ids": laid_out(pool["values"][tokens], pad_id),
-        "input_mask": laid_out(pool[ATTENDED][tokens] if ATTENDED in pool else 1),
+        "input_word_ids": laid_out(megabatch["values"][tokens], pad_id),
+        "input_mask": laid_out(megabatch[ATTENDED][tokens] if ATTENDED in megabatch else 1),
         "input_type_ids": laid_out(is_text_b),
     }
-    for name in (name for name in _TOKEN_COLUMNS if name in pool):
-        values = pool[name][tokens]
+    for name in (name for name in _TOKEN_COLUMNS if name in megabatch):
+        values = megabatch[name][tokens]
         if packed and name in _PLACES:
             begins = np.repeat(members.places % shape[1], lengths)
             values = np.where(values < 0, values, values + begins)
@@ -391,7 +392,7 @@ def _batch(
         numbers = np.repeat(members.numbers + 1, lengths)
         positions = tokens - np.repeat(row_starts[rows], lengths)
         return batch | {TEXT_NUMBERS: laid_out(numbers), POSITION_IDS: laid_out(positions)}
-    for name, column in pool.items():
+    for name, column in megabatch.items():
         if name not in _COLUMNS_LEFT_OUT:
             batch[name] = np.full(shape[0], FILL_VALUES.get(name, 0), column.dtype)
             batch[name][: len(rows)] = column[rows]

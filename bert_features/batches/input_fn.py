@@ -53,7 +53,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Neighbouring examples, tokenised and laid out together; or a whole pool.
+    """Neighbouring examples, tokenised and laid out together; or a whole megabatch.
 
     Attributes:
       examples: in the order of the input.
@@ -62,8 +62,8 @@ class Chunk:
         columns of the batches where they are needed.
       units: their words and spans, by level, each if an output has them.
       separators: number of [SEP]s between the texts of a pair.
-      everyone: gives the results that the pool stands for, from those of its examples, or from None
-        if it has none: where texts that are known were left out, those of all.
+      everyone: gives the results that the megabatch stands for, from those of its examples, or from
+        None if it has none: where texts that are known were left out, those of all.
     """
 
     examples: list[InputExample]
@@ -83,7 +83,7 @@ class Chunk:
         )
 
 
-Pool = Chunk  # examples whose rows are sorted by length together
+Megabatch = Chunk  # examples whose rows are sorted by length together
 
 
 @dataclass(frozen=True)
@@ -92,31 +92,31 @@ class Batch:
 
     Attributes:
       columns: arrays [B] and [B, S], see `TextInputFn` and, for packed ones, `cut_batches`.
-      members: the rows of the pool that stand in it.
-      pool: the pool that they are taken from.
+      members: the rows of the megabatch that stand in it.
+      megabatch: the megabatch that they are taken from.
     """
 
     columns: Columns
     members: Members
-    pool: Pool
+    megabatch: Megabatch
 
 
 class TextInputFn:
     """An input_fn over texts: tokenised in the graph, bucketed, streamed.
 
-    Memory is bounded by `pool_tokens`, whatever the number of examples. A call gives a
+    Memory is bounded by `megabatch_tokens`, whatever the number of examples. A call gives a
     tf.data.Dataset of {unique_ids int64 [B], the position of each row's example in the input;
     input_word_ids, input_mask, input_type_ids int32 [B, S]; tokens_lost int32 [B], pieces that
     truncation cut off}, S one of the buckets. With long_text 'window', or with words, there are
     also {window, num_windows, own_starts, own_ends int32 [B]; word_indices int32 [B, S]}, see
-    `rows.Rows`. All rows of one pool come before the rows of the next, and all rows of an
-    example lie in one pool.
+    `rows.Rows`. All rows of one megabatch come before the rows of the next, and all rows of an
+    example lie in one megabatch.
 
     Args:
       examples: gives a fresh iterator over the examples each time the input is read.
       tokenizer: the tokenizer of the checkpoint.
       buckets: lengths of rows, ascending; the last is the longest.
-      pool_tokens: number of tokens that are sorted into buckets together.
+      megabatch_tokens: number of tokens that are sorted into buckets together.
       long_text: what happens to examples that do not fit the longest row.
       words: how texts are split into words, if an output has words. Examples that came as words
         keep theirs.
@@ -129,7 +129,7 @@ class TextInputFn:
 
     Attributes:
       buckets: lengths of rows, ascending.
-      pool_tokens: number of tokens that are sorted into buckets together.
+      megabatch_tokens: number of tokens that are sorted into buckets together.
       error: the error that `examples` or the long text policy raised, if any. TensorFlow's own
         error carries only its text.
     """
@@ -140,7 +140,7 @@ class TextInputFn:
         tokenizer: Tokenizer,
         *,
         buckets: Sequence[int],
-        pool_tokens: int = 1 << 17,
+        megabatch_tokens: int = 1 << 17,
         long_text: LongText | None = None,
         words: WordSplit | None = None,
         mask_id: int | None = None,
@@ -154,7 +154,7 @@ class TextInputFn:
         self.error: Exception | None = None
         self._examples = examples
         self._tokenizer = tokenizer
-        self.pool_tokens = pool_tokens
+        self.megabatch_tokens = megabatch_tokens
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words, self._mask_id, self._scores = words, mask_id, scores
         self._with_spans, self._chunks = with_spans, chunks
@@ -183,39 +183,41 @@ class TextInputFn:
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def pools(self) -> Iterator[Pool]:
-        """The examples and their rows, by the pool."""
+    def megabatches(self) -> Iterator[Megabatch]:
+        """The examples and their rows, by the megabatch."""
         held: list[Chunk] = []
         tokens = 0
         for chunk in self.chunks():
             held.append(chunk)
             tokens += len(chunk.columns["values"])
-            if tokens >= self.pool_tokens:
+            if tokens >= self.megabatch_tokens:
                 yield self._joined(held)
                 held, tokens = [], 0
         if held:
             yield self._joined(held)
 
-    def stream(self, params: Params, pools: Iterable[Pool] | None = None) -> Iterator[Batch]:
+    def stream(
+        self, params: Params, megabatches: Iterable[Megabatch] | None = None
+    ) -> Iterator[Batch]:
         """The batches, without tf.data.
 
         Args:
-          params: as for a call. With `packed_batches` several rows of a pool share a row.
-          pools: what `pools` gives, if a caller has it already. One without examples makes
-            a batch without columns.
+          params: as for a call. With `packed_batches` several rows of a megabatch share a row.
+          megabatches: what `megabatches` gives, if a caller has it already. One without examples
+            makes a batch without columns.
         """
         shapes = self.shapes(params)
-        for pool in self.pools() if pools is None else pools:
-            if not pool.examples:
-                yield Batch({}, Members.none(), pool)
+        for megabatch in self.megabatches() if megabatches is None else megabatches:
+            if not megabatch.examples:
+                yield Batch({}, Members.none(), megabatch)
             cut = cut_batches(
-                pool.columns,
+                megabatch.columns,
                 shapes,
                 pad_id=self._frame.pad_id,
                 has_types=self._frame.has_types,
             )
             for members, columns in self._stages.timed("batch", cut):
-                yield Batch(columns, members, pool)
+                yield Batch(columns, members, megabatch)
 
     def batches(self, params: Params) -> Iterator[Columns]:
         """The batches of the dataset as NumPy arrays, without tf.data; `params` as for a call."""
@@ -242,9 +244,9 @@ class TextInputFn:
         for first, examples in self.read():
             yield self.lay_out(examples, first)
 
-    def _joined(self, chunks: Sequence[Chunk]) -> Pool:
+    def _joined(self, chunks: Sequence[Chunk]) -> Megabatch:
         with self._stages.timing("tokenize"):
-            return Pool.join(chunks)
+            return Megabatch.join(chunks)
 
     def lay_out(self, examples: list[InputExample], first: int) -> Chunk:
         """Tokenises examples and lays them out; `first` is the number of the first example."""
@@ -258,9 +260,9 @@ class TextInputFn:
 
     def _read(self) -> Iterator[tuple[int, list[InputExample]]]:
         # Every piece is at least a character, and may stand in several rows. So a chunk of several
-        # examples holds no more tokens than a pool may.
+        # examples holds no more tokens than a megabatch may.
         copies = self._long_text.max_copies
-        max_size = min(_CHUNK_CHARACTERS, self.pool_tokens)
+        max_size = min(_CHUNK_CHARACTERS, self.megabatch_tokens)
         held: list[InputExample] = []
         first = size = 0
         for example in self._examples():

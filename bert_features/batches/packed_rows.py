@@ -6,7 +6,7 @@ all rows that hold the same lengths at once (histogram packing, Krell et al. 202
 arXiv:2107.02027). So a million tokens take some milliseconds, and a loop has a step for each length
 and kind of row, not for each text.
 
-Shape legend: `R` texts (rows of a pool), `P` packed rows, `K` kinds of packed rows.
+Shape legend: `R` texts (rows of a megabatch), `P` packed rows, `K` kinds of packed rows.
 """
 
 from collections.abc import Iterator, Sequence

@@ -17,6 +17,6 @@ TARGET_IDS = "target_ids"
 # its last, as places in the row, or -1 for none. The spans of a text in a packed row begin at the
 # place where its tokens do.
 SPAN_BOUNDS = ("span_begins", "span_ends")
-# Columns of the tokens of a pool for late interaction, int32 [T]: 1 where other tokens attend to
-# a token, and 1 where it has a vector.
+# Columns of the tokens of a megabatch for late interaction, int32 [T]: 1 where other tokens attend
+# to a token, and 1 where it has a vector.
 ATTENDED, SCORED = "attended", "scored"

@@ -194,7 +194,7 @@ def plan(
     inputs = find_inputs(input_path)
     checkpoint = check_input_and_checkpoint(config, *inputs)
     import_tensorflow(config.runtime, config.device)
-    from bert_features.extraction.assembly import PoolResults
+    from bert_features.extraction.assembly import MegabatchResults
     from bert_features.extraction.preparation import Preparation
     from bert_features.extraction.scales import scales_of_files
 
@@ -225,13 +225,13 @@ def plan(
         rows * length for s in shapes for rows, length in zip(s.rows, s.buckets, strict=True)
     )
     held: list[np.ndarray] = []
-    for pool in input_fn.pools():
-        results = PoolResults(pool, (), preparation.in_windows)
+    for megabatch in input_fn.megabatches():
+        results = MegabatchResults(megabatch, (), preparation.in_windows)
         _add_examples(result, results.batch(unknown_id))
-        if (scored := pool.columns.get(SCORED)) is not None:
+        if (scored := megabatch.columns.get(SCORED)) is not None:
             result.output_vectors += int(scored[results.own_tokens()].sum())
-        _add_rows(result, pool.columns["lengths"])
-        held.append(pool.columns["lengths"])
+        _add_rows(result, megabatch.columns["lengths"])
+        held.append(megabatch.columns["lengths"])
         if sum(int(lengths.sum()) for lengths in held) >= PACKED_POOL_BATCHES * most:
             _add_elsewhere(result, held, shapes)
         if progress:
@@ -243,7 +243,7 @@ def plan(
 def _add_elsewhere(
     result: Plan, held: list[np.ndarray], shapes: tuple[BatchShapes, BatchShapes]
 ) -> None:
-    """Adds the rows of pools, by their lengths, as one pool of a TPU or GPU."""
+    """Adds the rows of megabatches, by their lengths, as one megabatch of a TPU or GPU."""
     if held:
         lengths = np.concatenate(held)
         held.clear()
@@ -268,7 +268,7 @@ def _add_examples(result: Plan, batch: FeatureBatch) -> None:
 
 
 def _add_rows(result: Plan, lengths: np.ndarray) -> None:
-    """Adds the rows of one pool."""
+    """Adds the rows of one megabatch."""
     result.row_lengths = _add_counts(result.row_lengths, lengths)
     batches = plan_batches(lengths, result.shapes)
     tokens = np.add.reduceat(lengths[batches.order], batches.starts)

@@ -1,12 +1,12 @@
 """From the device's batches back to examples in the order of the input.
 
-Batches come by length, and a long example comes in several rows. The results of a pool
-go to their places in arrays that hold the whole pool. Nearly everything is array work: at 50,000
+Batches come by length, and a long example comes in several rows. The results of a megabatch
+go to their places in arrays that hold all of it. Nearly everything is array work: at 50,000
 rows a second one Python object for each row would keep a core busy.
 
-Shape legend: `N` examples of the pool, `R` their rows, `T` tokens that the rows own, `W` words,
-`B` rows of a batch, `S` its length, `D` width of an output, `M` texts that a packed row may hold,
-`P` pairs of tokens or words of the examples.
+Shape legend: `N` examples of the megabatch, `R` their rows, `T` tokens that the rows own, `W`
+words, `B` rows of a batch, `S` its length, `D` width of an output, `M` texts that a packed row may
+hold, `P` pairs of tokens or words of the examples.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from bert_features.batches.bucketing import Members
-from bert_features.batches.input_fn import Batch, Pool
+from bert_features.batches.input_fn import Batch, Megabatch
 from bert_features.batches.row_plan import count_by_row, expand_ranges
 from bert_features.batches.unit_tables import UnitTable
 from bert_features.config.features import OutputSpec
@@ -35,27 +35,27 @@ from bert_features.readers.input_example import InputExample
 _ROWS_PER_BATCH, _BYTES_PER_BATCH = 512, 64 << 20
 
 
-class PoolResults:
-    """Takes the outputs of the batches of one pool.
+class MegabatchResults:
+    """Takes the outputs of the batches of one megabatch.
 
     Args:
-      pool: the pool.
+      megabatch: the megabatch.
       outputs: what the device computes.
       in_windows: whether an example may have several rows. Outputs of level 'sequence' then come
         unfinished, as float32 and not normalised, and are averaged here first.
-      memory: where the arrays of the pool come from; by default memory of their own.
+      memory: where the arrays of the megabatch come from; by default memory of their own.
     """
 
     def __init__(
         self,
-        pool: Pool,
+        megabatch: Megabatch,
         outputs: Sequence[OutputSpec],
         in_windows: bool,
         memory: Memory | None = None,
     ) -> None:
         self._memory = memory or Memory()
-        columns = pool.columns
-        self._pool, self._outputs, self._in_windows = pool, tuple(outputs), in_windows
+        columns = megabatch.columns
+        self._megabatch, self._outputs, self._in_windows = megabatch, tuple(outputs), in_windows
         self._lengths = columns["lengths"]
         self._own_starts = columns.get("own_starts", np.zeros_like(self._lengths))
         self._own = columns.get("own_ends", self._lengths) - self._own_starts
@@ -64,10 +64,10 @@ class PoolResults:
         self._first_rows = np.flatnonzero(np.diff(examples, prepend=-1))
         self._values: dict[str, np.ndarray] = {}
         self._missing = len(self._lengths)
-        self._parts = {level: self._sorted_parts(table) for level, table in pool.units.items()}
+        self._parts = {level: self._sorted_parts(table) for level, table in megabatch.units.items()}
         # Sides of the matrices of pairs: tokens, and words that have pieces, of each example.
         self._sizes = {"token_pair": self._lengths.astype(np.int64)}
-        if (table := pool.units.get("word")) is not None:
+        if (table := megabatch.units.get("word")) is not None:
             self._sizes["word_pair"] = count_by_row(table.num_pieces > 0, table.row_splits)
         self._pair_splits = {level: splits_of(sizes**2) for level, sizes in self._sizes.items()}
 
@@ -134,18 +134,18 @@ class PoolResults:
         return order, np.searchsorted(row[order], np.arange(len(self._lengths) + 1))
 
     def _add_parts(self, members: Members, flat: np.ndarray, output: OutputSpec) -> None:
-        table, (order, splits) = self._pool.units[output.level], self._parts[output.level]
+        table, (order, splits) = self._megabatch.units[output.level], self._parts[output.level]
         array = self._array(output, flat, len(table.part_units))
         counts = np.diff(splits)[members.rows]
         parts = order[expand_ranges(splits[members.rows], counts)]
         array[parts] = flat[np.repeat(members.places, counts) + table.part_slots[parts]]
 
     def batch(self, unknown_id: int) -> FeatureBatch:
-        """The examples of the pool, once all rows are here.
+        """The examples of the megabatch, once all rows are here.
 
         Its tokens have their ids alone. Words are there if an output needs them.
         """
-        examples, tables = self._pool.examples, self._pool.units
+        examples, tables = self._megabatch.examples, self._megabatch.units
         ids, splits = self._tokens()
         levels = {"token": Rows(splits, {"token_ids": ids})}
         for level, table in tables.items():
@@ -162,7 +162,9 @@ class PoolResults:
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
             elif (finish := (assembly := assembly_of(output)).finish) is not None:
-                placed = Placed(self._pool, values, self.own_tokens(), splits, self._first_rows)
+                placed = Placed(
+                    self._megabatch, values, self.own_tokens(), splits, self._first_rows
+                )
                 made = finish(output, placed)
                 if output.max_units:
                     counts[CUT] = assembly.cut(output, placed)
@@ -177,18 +179,18 @@ class PoolResults:
         return replace(batch, counts=self._counts(batch, ids == unknown_id) | counts)
 
     def own_tokens(self) -> np.ndarray:
-        """int64 [T], the tokens that rows own, as places in the columns of the pool."""
+        """int64 [T], the tokens that rows own, as places in the columns of the megabatch."""
         begins = np.cumsum(self._lengths) - self._lengths + self._own_starts
         return expand_ranges(begins, self._own)
 
     def _tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of the examples, each once: ids, int32 [T], and splits, int64 [N + 1]."""
-        values = self._pool.columns["values"]
+        values = self._megabatch.columns["values"]
         if self._in_windows:
             own = self.own_tokens()
             values = values[own]
-            if TARGET_IDS in self._pool.columns:  # a masked piece of a row is its own
-                targets = self._pool.columns[TARGET_IDS][own]
+            if TARGET_IDS in self._megabatch.columns:  # a masked piece of a row is its own
+                targets = self._megabatch.columns[TARGET_IDS][own]
                 values = np.where(targets >= 0, targets, values)
         splits = np.append(self._places[self._first_rows], int(self._own.sum()))
         return values, splits.astype(np.int64)
@@ -198,12 +200,12 @@ class PoolResults:
         first = self._first_rows
         splits = batch.levels["token"].splits
         units = dict.fromkeys(chain(*UNIT_COUNTS.values()), np.zeros(len(batch), np.int64))
-        for level, table in self._pool.units.items():
+        for level, table in self._megabatch.units.items():
             counts = table.counts()
             units |= {name: counts[own] for name, own in UNIT_COUNTS[level].items()}
         return {
             "tokens_kept": np.diff(splits) - self._specials()[first],
-            "tokens_lost": self._pool.columns["tokens_lost"][first],
+            "tokens_lost": self._megabatch.columns["tokens_lost"][first],
             "windows": np.diff(np.append(first, len(self._lengths))),
             "tokens_unknown": count_by_row(unknown, splits),
             "non_finite": self._non_finite(batch),
@@ -218,7 +220,7 @@ class PoolResults:
         for output in self._outputs:
             found = find_non_finite(columns[output.name])
             if found is not None:
-                if (counted := assembly_of(output).counted(self._pool)) is not None:
+                if (counted := assembly_of(output).counted(self._megabatch)) is not None:
                     found &= counted
                 splits = batch.row_splits(output)
                 examples |= found if splits is None else count_by_row(found, splits) > 0
@@ -237,8 +239,8 @@ class PoolResults:
 
     def _specials(self) -> np.ndarray:
         """int64 [R]: the number of [CLS] and [SEP] in each row."""
-        pair = self._pool.columns["type_starts"] < self._lengths
-        return np.where(pair, 2 + self._pool.separators, 2)
+        pair = self._megabatch.columns["type_starts"] < self._lengths
+        return np.where(pair, 2 + self._megabatch.separators, 2)
 
 
 def assemble(
@@ -253,29 +255,29 @@ def assemble(
     """Puts the rows of batches together again.
 
     Args:
-      computed: the batches and their outputs, see `PoolResults.add`.
+      computed: the batches and their outputs, see `MegabatchResults.add`.
       outputs: what the device computes.
-      in_windows: see `PoolResults`.
+      in_windows: see `MegabatchResults`.
       unknown_id: id of [UNK].
       counts: to these the batches are added.
       stages: measures what the caller's thread does.
 
     Yields:
-      For each batch None; for the last one of a pool the examples of the pool in their order.
+      For each batch None; for the last one of a megabatch its examples in their order.
     """
     memory = Memory()
-    pool: PoolResults | None = None
+    megabatch: MegabatchResults | None = None
     for batch, values in computed:
         stages.lead("assemble")
         counts.add_batch(batch)
         if batch.columns:
-            pool = pool or PoolResults(batch.pool, outputs, in_windows, memory)
-            pool.add(batch, values)
-        if pool is None:  # of a pool whose texts are all known
-            yield batch.pool.everyone(None)
-        elif pool.complete:
-            results, pool = pool.batch(unknown_id), None
-            yield batch.pool.everyone(results)
+            megabatch = megabatch or MegabatchResults(batch.megabatch, outputs, in_windows, memory)
+            megabatch.add(batch, values)
+        if megabatch is None:  # of a megabatch whose texts are all known
+            yield batch.megabatch.everyone(None)
+        elif megabatch.complete:
+            results, megabatch = megabatch.batch(unknown_id), None
+            yield batch.megabatch.everyone(results)
         else:
             yield None
     stages.lead("assemble")

@@ -146,7 +146,7 @@ class Counts:
         """Adds the rows of a batch; one without columns has none."""
         if not batch.columns:
             return
-        rows, columns = batch.members.rows, batch.pool.columns
+        rows, columns = batch.members.rows, batch.megabatch.columns
         lost = columns["tokens_lost"][rows]
         later = np.count_nonzero(columns["window"][rows]) if "window" in columns else 0
         self.rows += len(rows)

@@ -36,7 +36,7 @@ _CRC_BYTES = 4
 _MAX_PARAMETERS = 900
 # An entry of several windows of a long text may be larger; SQLite's own limit is 1e9.
 _MAX_ENTRY_BYTES = 256 << 20
-# Another process may write the features of a whole pool.
+# Another process may write the features of a whole megabatch.
 _PATIENCE_SECONDS = 60
 _GB = 10**9
 _RUN_BITS = 63  # SQLite's integers have 64, with a sign

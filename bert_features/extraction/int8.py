@@ -73,7 +73,7 @@ def calibration_batches(preparation: "Preparation") -> Iterator[dict[str, np.nda
         lambda: examples,
         preparation.tokenizer,
         buckets=range(MIN_SEQ_LENGTH, length + 1),
-        pool_tokens=_BATCH_TOKENS * len(examples),
+        megabatch_tokens=_BATCH_TOKENS * len(examples),
         long_text=LongText("truncate", length),
     )
     return _batches(input_fn)
@@ -114,7 +114,7 @@ def errors_by_layer(
         preparation.prompts.put_before(lambda: examples, None),
         preparation.tokenizer,
         buckets=preparation.buckets,
-        pool_tokens=preparation.pool_tokens,
+        megabatch_tokens=preparation.megabatch_tokens,
         long_text=LongText("truncate", preparation.long_text.seq_length),
         sides=preparation.sides,
     )

@@ -1,6 +1,6 @@
 """How the rows of each kind of output are put together, where it is not as its level says.
 
-Shape legend: `N` examples of a pool, `R` their rows, `T` tokens that the rows own, `W` words,
+Shape legend: `N` examples of a megabatch, `R` their rows, `T` tokens that the rows own, `W` words,
 `U` vectors of an output, `D` width.
 """
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.batches.input_fn import Pool
+from bert_features.batches.input_fn import Megabatch
 from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SCORED, TARGET_IDS
@@ -19,17 +19,17 @@ from bert_features.formats.records import Rows, splits_of
 
 
 class Placed(NamedTuple):
-    """The values of an output that the device computed for a pool, in their places.
+    """The values of an output that the device computed for a megabatch, in their places.
 
     Attributes:
-      pool: the pool.
+      megabatch: the megabatch.
       values: [T, D] of tokens or [R, D] of the sequence.
-      tokens: int64 [T], the tokens that rows own, as places in the columns of the pool.
+      tokens: int64 [T], the tokens that rows own, as places in the columns of the megabatch.
       splits: int64 [N + 1], where the tokens of each example begin and end among these.
       first_rows: int64 [N], the first row of each example.
     """
 
-    pool: Pool
+    megabatch: Megabatch
     values: np.ndarray
     tokens: np.ndarray
     splits: np.ndarray
@@ -53,7 +53,7 @@ class Assembly(NamedTuple):
     cut: Callable[[OutputSpec, Placed], np.ndarray] = lambda output, placed: np.zeros(
         len(placed.first_rows), np.int64
     )
-    counted: Callable[[Pool], np.ndarray | None] = lambda pool: None
+    counted: Callable[[Megabatch], np.ndarray | None] = lambda megabatch: None
 
 
 def assembly_of(output: OutputSpec) -> Assembly:
@@ -67,9 +67,9 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
 
     A word that truncation cut, or that has no pieces, has no surprisal: NaN.
     """
-    pool, table = placed.pool, placed.pool.units["word"]
+    megabatch, table = placed.megabatch, placed.megabatch.units["word"]
     words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
-    is_piece = pool.columns[TARGET_IDS][placed.tokens] >= 0
+    is_piece = megabatch.columns[TARGET_IDS][placed.tokens] >= 0
     sums = np.bincount(words, -placed.values[is_piece, 0], minlength=len(table.num_pieces))
     sums[~table.whole] = np.nan
     return sums.astype(np.float32)[:, None]
@@ -77,7 +77,7 @@ def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
 
 def _scored(output: OutputSpec, placed: Placed) -> Rows:
     """The tokens of the skip list have no vector."""
-    columns = placed.pool.columns
+    columns = placed.megabatch.columns
     scored = columns[SCORED][placed.tokens] > 0
     ids = columns["values"][placed.tokens[scored]]
     splits = splits_of(count_by_row(scored, placed.splits))
@@ -91,7 +91,7 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
     ("score", "word"): Assembly(
         "token",
         _surprisals,
-        counted=lambda pool: pool.units["word"].whole,
+        counted=lambda megabatch: megabatch.units["word"].whole,
     ),
     ("sparse", "term"): Assembly(
         "sequence",
@@ -101,7 +101,7 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
     ("sparse", "term", LOOKUP): Assembly(
         "token",
         lambda output, placed: terms_of_tokens(
-            output, placed.values, placed.pool.columns["values"][placed.tokens], placed.splits
+            output, placed.values, placed.megabatch.columns["values"][placed.tokens], placed.splits
         ),
     ),
 }

@@ -1,7 +1,7 @@
 """Large arrays in memory that is used again and again.
 
 Fresh memory costs a page fault for every 4 KiB, half a second for a million tokens of BERT-base. A
-pool needs as much as the one before it, whose features have been written by then.
+megabatch needs as much as the one before it, whose features have been written by then.
 """
 
 import math
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 # Smaller arrays come from the heap, which reuses its memory by itself.
 _MIN_BYTES = 1 << 20
-# Pools are nearly of one size; rounding up lets the next one fit.
+# Megabatches are nearly of one size; rounding up lets the next one fit.
 _ROUND_BYTES = 16 << 20
 # Free blocks of other sizes that are kept: the arrays of an output or two, and of its batches.
 _MAX_PASSED = 4
@@ -21,8 +21,8 @@ _MAX_PASSED = 4
 class Memory:
     """Blocks of memory for arrays; a block is used again once its array is gone.
 
-    That includes its views: the results of a pool may be in the hands of a writer, or of a user
-    who keeps them, while the next pool is computed. Any thread may take or drop an array.
+    That includes its views: the results of a megabatch may be in the hands of a writer, or of a
+    user who keeps them, while the next megabatch is computed. Any thread may take or drop an array.
     """
 
     def __init__(self) -> None:

@@ -329,14 +329,14 @@ class Pipeline:
         floats = as_floats(self.outputs)
         input_fn = self.preparation.input_fn(examples, prompt=prompt, stages=stages)
         if store is None:
-            pools = input_fn.pools()
+            megabatches = input_fn.megabatches()
         else:
             # The texts that it computes have their prompt already.
             compute = functools.partial(self.compute, counts=counts, prompt="", few=False)
-            pools = Reuse(store, floats, compute, counts, stages).pools_of(input_fn)
-        # Two threads: one reads and tokenizes the next pool, one cuts this one into batches.
-        pools = prefetched(pools) if threads else pools
-        batches = input_fn.stream(self.preparation.batch_params(few=not threads), pools)
+            megabatches = Reuse(store, floats, compute, counts, stages).megabatches_of(input_fn)
+        # Two threads: one reads and tokenizes the next megabatch, one cuts this one into batches.
+        megabatches = prefetched(megabatches) if threads else megabatches
+        batches = input_fn.stream(self.preparation.batch_params(few=not threads), megabatches)
         computed = run_step(self._step, batches, self._inputs, stages, ahead=threads)
         return assemble(
             computed,

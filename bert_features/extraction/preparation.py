@@ -69,8 +69,8 @@ _UNIFORM_CPU_BATCH_TOKENS = 512
 # Tokens of a batch of few texts, whose lengths differ more (benchmarks/diary.md).
 _FEW_CPU_BATCH_TOKENS = 256
 # Enough to sort by length. Where vectors are small, more would only hold results back.
-_MAX_POOL_TOKENS = 1 << 20
-_MAX_PACKED_POOL_BYTES = 2 << 30  # of features, where a pool grows to fill packed batches
+_MAX_MEGABATCH_TOKENS = 1 << 20
+_MAX_PACKED_MEGABATCH_BYTES = 2 << 30  # of features, where a megabatch grows to fill packed batches
 # Characters of a text that is tokenized in some milliseconds.
 _MAX_SHORT_TEXT = 1 << 15
 _CALL_EXAMPLES = 512  # whose tokens are placed by one call of the tokenizer
@@ -96,7 +96,7 @@ class Preparation:
       mask_id: the id of [MASK], if [MASK] in a text is that token; else None.
       sides: what is done to documents and queries for late interaction; None without it.
       prompts: what is put before each text.
-      pool_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
+      megabatch_tokens: number of tokens sorted by length together; their features fit `buffer_mb`,
         unless that is the default and they are too few to fill packed batches.
 
     Raises:
@@ -134,7 +134,7 @@ class Preparation:
         self.mask_id = self._find_mask_id()
         self.packing = packs(config, any_shape=self.runtime.any_shape)
         self.sides = self._find_sides()
-        self.pool_tokens = self._pool_tokens()
+        self.megabatch_tokens = self._megabatch_tokens()
         self.buckets = self._buckets()
         if long := [b for b in config.buckets or () if b > self.max_seq_length]:
             logger.warning("buckets has %s; rows have at most %d tokens", long, self.max_seq_length)
@@ -161,7 +161,7 @@ class Preparation:
         other._resolve_length(given)
         other.mask_id, other.sides = other._find_mask_id(), other._find_sides()
         other.buckets = other._buckets()
-        other.pool_tokens = other._pool_tokens()
+        other.megabatch_tokens = other._megabatch_tokens()
         other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
         vars(other).pop("shapes", None)
         return other
@@ -171,7 +171,7 @@ class Preparation:
         self.long_text = check_lengths(given, document_length(given, self.checkpoint))
         self.config = self.given.model_copy(update={"max_seq_length": self.max_seq_length})
 
-    def _pool_tokens(self) -> int:
+    def _megabatch_tokens(self) -> int:
         per_token = 0
         for output in self.outputs:
             # Sequence vectors of windows wait for each other as float32.
@@ -181,11 +181,11 @@ class Preparation:
                 size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
             per_token += size // 2 if output.is_sequence or output.max_units else size
-        tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_POOL_TOKENS)
+        tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_MEGABATCH_TOKENS)
         if self.packing and "buffer_mb" not in self.given.model_fields_set:
             params = self.batch_params()
             batch = params.get("batch_tokens") or params["batch_size"] * PACKED_LENGTH
-            most = _MAX_PACKED_POOL_BYTES // max(per_token, 1)
+            most = _MAX_PACKED_MEGABATCH_BYTES // max(per_token, 1)
             tokens = max(tokens, min(PACKED_POOL_BATCHES * batch, most))
         return max(1, tokens)
 
@@ -262,7 +262,7 @@ class Preparation:
             prompted,
             self.tokenizer,
             buckets=self.buckets,
-            pool_tokens=self.pool_tokens,
+            megabatch_tokens=self.megabatch_tokens,
             long_text=self.long_text,
             words=self.config.word_split if has_words(self.outputs) else None,
             with_spans=has_spans(self.outputs),

@@ -1,7 +1,7 @@
 """Reuse: texts that repeat are computed once.
 
 The examples of the input pass a sieve before they are tokenised: only a text that is neither in the
-store nor in the same pool is computed. When the features of a pool are there, they are
+store nor in the same megabatch is computed. When the features of a megabatch are there, they are
 stored, and each example gets the features of its text.
 
 What the store had when it was asked may be lost when it is needed: an entry can be damaged, a disk
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_features.batches.input_fn import Chunk, Pool, TextInputFn
+from bert_features.batches.input_fn import Chunk, Megabatch, TextInputFn
 from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS, TEXT
 from bert_features.extraction.assembly import ids_of
@@ -172,11 +172,11 @@ class Reuse:
         # Texts under way, which the store will have: the tokens of each, by key.
         self._under_way: dict[bytes, int] = {}
 
-    def pools_of(self, input_fn: TextInputFn) -> Iterator[Pool]:
-        """The pools of an input without known texts; `everyone` of a pool puts them back."""
+    def megabatches_of(self, input_fn: TextInputFn) -> Iterator[Megabatch]:
+        """The megabatches of an input without known texts, which `everyone` of each puts back."""
         sieve, computed = _Sieve(), 0
         for _, examples in input_fn.read():
-            texts: dict[bytes, InputExample] = {}  # not in the pool yet
+            texts: dict[bytes, InputExample] = {}  # not in the megabatch yet
             with self._stages.timing("tokenize"):
                 keys = [key_of(example) for example in examples]
                 for key, example in zip(keys, examples, strict=True):
@@ -198,11 +198,11 @@ class Reuse:
             sieve.everyone += examples
             sieve.keys += keys
             sieve.tokens += sum(sieve.tokens_by_key[key] for key in keys)
-            if sieve.tokens >= input_fn.pool_tokens:
-                yield self._pool(sieve)
+            if sieve.tokens >= input_fn.megabatch_tokens:
+                yield self._megabatch(sieve)
                 sieve = _Sieve()
         if sieve.everyone:
-            yield self._pool(sieve)
+            yield self._megabatch(sieve)
 
     def _known(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The keys of texts that the store has or will have, with the tokens of each."""
@@ -211,13 +211,13 @@ class Reuse:
         known = {key: tokens for key, tokens in found.items() if tokens is not None}
         return known | self._store.tokens([key for key in found if key not in known])
 
-    def _pool(self, sieve: "_Sieve") -> Pool:
-        pool = Chunk.join(sieve.chunks) if sieve.chunks else Chunk([], {})
+    def _megabatch(self, sieve: "_Sieve") -> Megabatch:
+        megabatch = Chunk.join(sieve.chunks) if sieve.chunks else Chunk([], {})
         sieve.chunks.clear()
-        return replace(pool, everyone=functools.partial(self._expand, sieve))
+        return replace(megabatch, everyone=functools.partial(self._expand, sieve))
 
     def _expand(self, sieve: "_Sieve", results: FeatureBatch | None) -> FeatureBatch:
-        """The results of all examples of a pool, from the computed ones, if any."""
+        """The results of all examples of a megabatch, from the computed ones, if any."""
         parts = []
         if results is not None:
             parts.append(self._keep(sieve.new, results))
@@ -262,7 +262,7 @@ class Reuse:
 
 @dataclass
 class _Sieve:
-    """The examples of the input that a pool stands for.
+    """The examples of the input that a megabatch stands for.
 
     Attributes:
       everyone: the examples, N, in their order.
@@ -271,7 +271,7 @@ class _Sieve:
       known: the texts that the store has, by key: the first example of each.
       tokens: the tokens of `everyone`.
       tokens_by_key: the tokens of each distinct text.
-      chunks: the rows of the new texts, until the pool is full.
+      chunks: the rows of the new texts, until the megabatch is full.
     """
 
     everyone: list[InputExample] = field(default_factory=list)

@@ -13,7 +13,8 @@ from bert_features.monitor.stages import StageClock
 # gets it back from a busy thread only after this time; Python's own 5 ms are as long as the work.
 _SWITCH_SECONDS = 0.0005
 # What a writer may still hold once `write` has returned: a group, and what the thread of its file
-# has. If a pool waited with nothing of it written, the memory of the one before might be in use.
+# has. If a megabatch waited with nothing of it written, the memory of the one before might be in
+# use.
 _HELD_BYTES = 64 << 20
 
 
@@ -26,7 +27,7 @@ def write_behind(
 ) -> None:
     """Writes batches in their order in a thread of its own, while the next ones are computed.
 
-    The examples of a pool are finished all at once. Without this the device would wait
+    The examples of a megabatch are finished all at once. Without this the device would wait
     until they are on the disk.
 
     Args:

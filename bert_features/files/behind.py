@@ -16,7 +16,7 @@ _SMALL_BYTES = 1 << 16
 # Pieces are handed to the thread together once they have this size. A shorter file has no thread.
 _ENOUGH_BYTES = 4 << 20
 # Bytes in the hands of the thread: a group of Arrow, or several parts of a row group of Parquet.
-# More would keep the memory of a pool that is written already from being used again.
+# More would keep the memory of a megabatch that is written already from being used again.
 _MAX_BYTES = 32 << 20
 
 

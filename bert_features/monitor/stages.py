@@ -80,7 +80,7 @@ class StageClock:
     """Measures the stages of the runs of one process, one run at a time.
 
     There is no lock: each stage is noted by one thread alone. The clock is read a few times for
-    each batch or pool, never for each example.
+    each batch or megabatch, never for each example.
     """
 
     def __init__(self) -> None:

@@ -38,10 +38,10 @@ def run(examples, tokenizer, batch_size=4, **settings):
     return [{key: value.numpy() for key, value in batch.items()} for batch in dataset]
 
 
-@pytest.mark.parametrize(("pool_tokens", "count"), [(50, 300), (1 << 17, 1500)])
-def test_streams_what_the_python_objects_hold(tokenizer, pool_tokens, count):
+@pytest.mark.parametrize(("megabatch_tokens", "count"), [(50, 300), (1 << 17, 1500)])
+def test_streams_what_the_python_objects_hold(tokenizer, megabatch_tokens, count):
     examples = random_examples(count)  # several windows, and several chunks of a window
-    batches = run(examples, tokenizer, pool_tokens=pool_tokens)
+    batches = run(examples, tokenizer, megabatch_tokens=megabatch_tokens)
     expected = convert_examples_to_features(examples, BUCKETS[-1], tokenizer)
     seen = []
     for batch in batches:
@@ -96,7 +96,7 @@ def test_batches_by_tokens(tokenizer, num_devices):
 def test_where_each_shape_is_compiled_there_is_one_for_each_length(tokenizer, size):
     """Windows of a few rows, whose last batches would have all kinds of shapes."""
     examples = random_examples(300)
-    input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, pool_tokens=60)
+    input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, megabatch_tokens=60)
     rows = {}
     for whole in (False, True):
         params = {**size, "num_devices": 2, "whole_batches": whole}
@@ -111,14 +111,14 @@ def test_where_each_shape_is_compiled_there_is_one_for_each_length(tokenizer, si
 def test_a_pool_has_words_where_they_are_wanted(tokenizer, words, pieces):
     examples = [InputExample(0, "is jackson \u200b")]
     input_fn = TextInputFn(lambda: examples, tokenizer, buckets=BUCKETS, words=words)
-    (pool,) = input_fn.pools()
-    counts = {level: table.all_pieces.tolist() for level, table in pool.units.items()}
+    (megabatch,) = input_fn.megabatches()
+    counts = {level: table.all_pieces.tolist() for level, table in megabatch.units.items()}
     assert counts == ({} if words is None else {"word": pieces})
 
 
 def test_windows_bound_what_waits_for_its_turn(tokenizer):
     window = 300
-    batches = run(random_examples(1000), tokenizer, pool_tokens=window)
+    batches = run(random_examples(1000), tokenizer, megabatch_tokens=window)
     unfinished, next_id, most = set(), 0, 0
     for batch in batches:
         unfinished |= set(batch["unique_ids"].tolist()) - {FILLER_ID}
@@ -144,7 +144,7 @@ def test_the_input_is_read_as_it_is_needed(tokenizer):
             yield InputExample(taken, "is this")
             taken += 1
 
-    input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, pool_tokens=1000)
+    input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, megabatch_tokens=1000)
     next(iter(input_fn({"batch_size": 4})))
     assert 0 < taken < 100_000
 

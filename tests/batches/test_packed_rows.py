@@ -82,7 +82,7 @@ def test_at_most_so_many_texts_share_a_row():
 
 @pytest.mark.parametrize("median", [20, 90])
 def test_little_is_padding(median):
-    """175,000 tokens: a pool of 768 values in float16, or of their sequence vectors."""
+    """175,000 tokens: a megabatch of 768 values in float16, or of their sequence vectors."""
     rng = np.random.default_rng(0)
     lengths = np.round(median * np.exp(0.8 * rng.standard_normal(20_000))).astype(np.int64)
     lengths = np.clip(lengths, 3, 512)

@@ -45,12 +45,12 @@ def spec(level):
 
 
 def stream(examples, tokenizer, policy, **params):
-    """The batches of several pools."""
+    """The batches of several megabatches."""
     input_fn = TextInputFn(
         lambda: examples,
         tokenizer,
         buckets=(4, 6, MAX_SEQ_LENGTH),
-        pool_tokens=2000,
+        megabatch_tokens=2000,
         long_text=LongText(policy, MAX_SEQ_LENGTH),
         words="bert",
     )
@@ -76,7 +76,7 @@ def compute(examples, tokenizer, outputs, *, policy):
 
 
 def put_together(computed, tokenizer, outputs, *, policy):
-    """The results of each pool."""
+    """The results of each megabatch."""
     unknown_id = tokenizer.vocab["[UNK]"]
     assembled = assemble(
         computed,
@@ -86,7 +86,7 @@ def put_together(computed, tokenizer, outputs, *, policy):
         counts=Counts(),
         stages=StageClock(),
     )
-    return [results for _, results in assembled if results is not None]
+    return [results for results in assembled if results is not None]
 
 
 def rows_by_example(computed):
@@ -197,7 +197,7 @@ def stand_in(columns):
 
 @pytest.mark.parametrize("policy", ["truncate", "window"])
 def test_packed_rows_give_the_same_as_rows_of_their_own(tokenizer, policy):
-    """Every level, with pairs, empty texts, windows of long texts, and several pools."""
+    """Every level, with pairs, empty texts, windows of long texts, and several megabatches."""
     examples = make_examples(600, seed=4)
     outputs = [spec("token"), spec("word"), spec("sequence")]
     results, totals = [], []
@@ -212,7 +212,7 @@ def test_packed_rows_give_the_same_as_rows_of_their_own(tokenizer, policy):
             counts=counts,
             stages=StageClock(),
         )
-        results.append([result for _, result in assembled if result is not None])
+        results.append([result for result in assembled if result is not None])
         totals.append(counts)
     unpacked, packed = results
     assert len(unpacked) == len(packed) > 1

@@ -196,7 +196,7 @@ def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeyp
     assert ready.batch_params()["batch_tokens"] == LENGTH
     # Of each token: 2 + 2 + 1 + 1 values for each token of its row, 1 for [CLS]; of words 2 more.
     size = 4 * ((2 + 2 + 1 + 1) * LENGTH + 1 + 2 + TOY.hidden_size // 2)
-    assert ready.pool_tokens == (1 << 20) // size
+    assert ready.megabatch_tokens == (1 << 20) // size
 
 
 @pytest.mark.slow

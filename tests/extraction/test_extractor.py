@@ -185,7 +185,7 @@ def test_sums_of_layers_agree_in_other_batches(minilm_dir, read_lines):
 
 
 def test_order_and_ids_are_the_inputs(toy, tmp_path):
-    """Those of several pools."""
+    """Those of several megabatches."""
     texts = texts_of_many_lengths(2000)
     path = tmp_path / "in.txt"
     path.write_text("\n".join(texts), encoding="utf-8")
@@ -262,7 +262,7 @@ def test_progress_is_told(toy, tmp_path):
 
 def test_results_that_wait_are_bounded(extractor, monkeypatch):
     """However long the input, only about a window of results is held back."""
-    monkeypatch.setattr(extractor.preparation, "pool_tokens", 2000)
+    monkeypatch.setattr(extractor.preparation, "megabatch_tokens", 2000)
     produced, consumed, lead = 0, 0, []
 
     def examples():

@@ -150,25 +150,28 @@ def test_who_packs(checkpoint, monkeypatch, kind, settings, packs):
 )
 def test_a_window_fills_the_batches_of_all_devices(checkpoint, monkeypatch, settings, tokens):
     """Unless its memory is limited: features of 8 values in float32."""
-    monkeypatch.setattr(preparation_module, "_MAX_POOL_TOKENS", 40_000)
+    monkeypatch.setattr(preparation_module, "_MAX_MEGABATCH_TOKENS", 40_000)
     runtime = TensorFlowRuntime("cpu")
     monkeypatch.setattr(runtime, "any_shape", False)
     monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
     config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
     preparation = Preparation(config, runtime=runtime)
-    assert preparation.pool_tokens == tokens
-    assert preparation.with_outputs(["layer_output_0"]).pool_tokens == preparation.pool_tokens
+    assert preparation.megabatch_tokens == tokens
+    assert (
+        preparation.with_outputs(["layer_output_0"]).megabatch_tokens
+        == preparation.megabatch_tokens
+    )
 
 
 def test_a_window_that_grows_has_a_limit(checkpoint, monkeypatch):
     """2 GiB of features; here those of 50,000 tokens of 8 float32 values."""
-    monkeypatch.setattr(preparation_module, "_MAX_POOL_TOKENS", 40_000)
-    monkeypatch.setattr(preparation_module, "_MAX_PACKED_POOL_BYTES", 50_000 * 32)
+    monkeypatch.setattr(preparation_module, "_MAX_MEGABATCH_TOKENS", 40_000)
+    monkeypatch.setattr(preparation_module, "_MAX_PACKED_MEGABATCH_BYTES", 50_000 * 32)
     runtime = TensorFlowRuntime("cpu")
     monkeypatch.setattr(runtime, "any_shape", False)
     monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
     settings = {"checkpoint": checkpoint, "layers": [-1]}
-    assert Preparation(ExtractConfig.of(settings), runtime=runtime).pool_tokens == 50_000
+    assert Preparation(ExtractConfig.of(settings), runtime=runtime).megabatch_tokens == 50_000
 
 
 def test_buckets_beyond_the_longest_row_are_named(checkpoint, caplog):

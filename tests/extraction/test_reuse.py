@@ -40,8 +40,8 @@ def texts(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch):
-    """Pools of about 15 examples, so that texts repeat in many windows."""
-    monkeypatch.setattr(preparation, "_MAX_POOL_TOKENS", 200)
+    """Megabatches of about 15 examples, so that texts repeat in many windows."""
+    monkeypatch.setattr(preparation, "_MAX_MEGABATCH_TOKENS", 200)
 
 
 @pytest.fixture

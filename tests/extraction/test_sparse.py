@@ -142,8 +142,8 @@ def test_of_several_windows_a_term_has_its_largest_weight():
     extractor = make(top_k=3, long_text="window", max_seq_length=8, stride=2)
     example = InputExample(0, "the river boat of a bank is this money " * 2)
     (whole,) = extractor([example])
-    (pool,) = extractor.preparation.input_fn(lambda: [example]).pools()
-    rows = np.split(pool.columns["values"], pool.columns["lengths"].cumsum()[:-1])
+    (megabatch,) = extractor.preparation.input_fn(lambda: [example]).megabatches()
+    rows = np.split(megabatch.columns["values"], megabatch.columns["lengths"].cumsum()[:-1])
     texts = [" ".join(extractor.pieces[row[1:-1]]) for row in rows]
     assert len(texts) > 2
     windows = sparse_encoder.dense(make(max_seq_length=8)(texts), V)

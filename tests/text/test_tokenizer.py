@@ -178,7 +178,7 @@ def test_windows_hold_each_piece_once_as_its_own(family):
         long_text=LongText("window", 24),
     )
     frame = tokenizer.frame
-    (window,) = input_fn.pools()
+    (window,) = input_fn.megabatches()
     columns = window.columns
     values = np.split(columns["values"], np.cumsum(columns["lengths"])[:-1])
     alone, short = tokenizer.encode_ids([text, "a short text"])
@@ -210,8 +210,8 @@ def test_words_stand_between_white_space(family, given_words):
     inputs = split if given_words else texts
     examples = [make(i, text, inputs[0]) for i, text in enumerate(inputs)]
     input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=(128,), words="whitespace")
-    (pool,) = input_fn.pools()
-    table = pool.units["word"]
+    (megabatch,) = input_fn.megabatches()
+    table = megabatch.units["word"]
     strings = columns_of_units("word", table, examples, labelled=False)["words"]
     for i, inputs in enumerate(examples):
         its = slice(table.row_splits[i], table.row_splits[i + 1])
@@ -236,7 +236,7 @@ def test_texts_are_not_split_like_bert_without_wordpiece_and_words_need_no_split
 
     def rows(split, *examples):
         input_fn = TextInputFn(lambda: iter(examples), tokenizer, buckets=(64,), words=split)
-        (window,) = input_fn.pools()
+        (window,) = input_fn.megabatches()
         return [
             window.columns["values"].tolist(),
             *map(np.ndarray.tolist, vars_of(window.units["word"])),
