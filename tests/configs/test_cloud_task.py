@@ -49,11 +49,11 @@ def run_task(home: Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_tpu_of_several_hosts_is_refused(home: Path) -> None:
-    ran = run_task(home, SKYPILOT_NUM_NODES="2")
-    assert ran.returncode == 1
-    assert "this TPU has 2 hosts" in ran.stderr
-    assert not (home / "call").exists()
+def test_each_host_of_a_tpu_has_its_share(home: Path) -> None:
+    ran = run_task(home, SKYPILOT_NUM_NODES="2", SKYPILOT_NODE_RANK="1")
+    assert ran.returncode == 0, ran.stderr
+    call = shlex.split((home / "call").read_text())
+    assert call[call.index("--shard") + 1] == "1/2"
 
 
 def test_the_call_of_the_task_writes_features(home: Path, toy: str) -> None:
