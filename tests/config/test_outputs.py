@@ -6,11 +6,13 @@ import pytest
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import Feature
+from bert_features.config.kinds import KINDS
 from bert_features.config.layers import resolve_layers
 from bert_features.config.output_specs import blocks_needed, output_names, plan_outputs
-from bert_features.config.outputs import OutputConfig
+from bert_features.config.outputs import OUTPUT_SETTINGS, OutputConfig
 from bert_features.config.poolings import POOLING_ALIASES, POOLINGS, AutoPooling
 from bert_features.errors import ConfigError
+from tests.other_values import OTHERS
 from tests.toy import TOY  # three blocks of width 8
 
 
@@ -150,3 +152,10 @@ def test_the_names_that_are_planned(layers):
     names = output_names(config.outputs)
     assert names == [spec.name for spec in plan_outputs(config.outputs, TOY)]
     assert names[-1] == ("features" if layers == [-1] else "layer_output_1")
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "layers"])
+def test_another_kind_than_layers_refuses_what_it_does_not_list(kind):
+    for name in {*OUTPUT_SETTINGS} - {"kind", "level"} - KINDS[kind].settings:
+        with pytest.raises(ConfigError, match=rf"^{name} (has no meaning for|is for) "):
+            OutputConfig.of({"kind": kind, name: OTHERS[name][name]})
