@@ -23,9 +23,9 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
+from bert_features.batches.queries_documents import Sides
 from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
-from bert_features.batches.sides import Sides
 from bert_features.batches.spans import find_spans, place_spans
 from bert_features.batches.unit_tables import UnitTable
 from bert_features.batches.words import (

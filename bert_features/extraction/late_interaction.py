@@ -1,6 +1,6 @@
 """What a checkpoint for late interaction does to documents and queries, by its tokenizer's ids."""
 
-from bert_features.batches.sides import Side, Sides
+from bert_features.batches.queries_documents import Side, Sides
 from bert_features.checkpoints.modules import multi_vector
 from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
 from bert_features.config.settings import shown

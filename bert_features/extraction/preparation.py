@@ -18,7 +18,7 @@ from bert_features.batches.bucketing import (
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import kept_lengths
 from bert_features.batches.pieces import find_pieces, offsets_of
-from bert_features.batches.sides import Sides
+from bert_features.batches.queries_documents import Sides
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling, late_interaction

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bert_features.batches.queries_documents import Side, Sides
 from bert_features.batches.row_plan import Rows
-from bert_features.batches.sides import Side, Sides
 from bert_features.errors import ConfigError
 from bert_features.readers.input_example import InputExample
 
