@@ -88,6 +88,7 @@ def _tpus() -> dict[str, Any]:
 
     name = None if hardware.tpu_chips() else tpu_installation.remote_tpu()
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name or "local")
+    tpu_installation.refuse_silent_tpu(resolver)
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     cores = tf.config.list_logical_devices("TPU")

@@ -6,9 +6,11 @@ problem is one clause that says what is wrong and what to do.
 
 import importlib.util
 import os
+import socket
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from bert_features.errors import ConfigError
 from bert_features.machine import hardware
@@ -39,12 +41,27 @@ _NO_METADATA_QUERIES = {
 
 REMOTE_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _VISIBLE_CHIPS_VARIABLES = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
+_ANSWER_SECONDS = 5.0
 
 
 def remote_tpu(environment: Mapping[str, str] = os.environ) -> str | None:
     """The name or address of a TPU that is reached over the network, from the environment."""
     values = (environment.get(name, "") for name in REMOTE_TPU_VARIABLES)
     return next((value for value in values if value not in ("", "local")), None)
+
+
+def refuse_silent_tpu(resolver: Any) -> None:
+    """Raises OSError if a host of a TPU takes no connection: TensorFlow would wait for ever.
+
+    Args:
+      resolver: TensorFlow's `TPUClusterResolver`; one of the TPU of this machine has no hosts.
+    """
+    for address in resolver.cluster_spec().as_dict().get("worker", []):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
+        except OSError as error:
+            raise OSError(f"{address} does not answer: {error}") from error
 
 
 def refuse_absent_tpu(device: Device) -> None:

@@ -1,5 +1,6 @@
 """The devices that TensorFlow runs on: TPU, GPU or CPU, and why no better kind was taken."""
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from bert_features.errors import extra_requirement, first_line
 from bert_features.machine import hardware, tpu_installation
 from bert_features.machine.names import ABSENT, Device
 from bert_features.machine.tpu_errors import advice
+from bert_features.monitor import interruption
 from bert_features.runtime.base import Devices as Devices
 from bert_features.runtime.base import resolve
 
@@ -68,7 +70,9 @@ def _tpu() -> _Found | str:
     try:
         strategy = _start_tpu(name)
     except (tf.errors.OpError, ValueError, RuntimeError, ImportError, OSError) as error:
-        return f"{_named(name)} did not start: {first_line(error)}{advice(error)}"
+        problem = f"{_named(name)} did not start: {first_line(error)}{advice(error)}"
+        names = [n for n in tpu_installation.REMOTE_TPU_VARIABLES if os.environ.get(n)]
+        return problem if name == _LOCAL else f"{problem}; unset {' '.join(names)} if there is none"
     _strategies[name] = strategy
     return strategy, strategy.num_replicas_in_sync
 
@@ -77,8 +81,11 @@ def _start_tpu(name: str) -> tf.distribute.TPUStrategy:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
     # Initialising twice would take the memory from the earlier user in this process.
     if name not in tpu_strategy_util.get_initialized_tpu_systems():
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
+        tpu_installation.refuse_silent_tpu(resolver)
+        # A host that answers may still be no TPU, and TensorFlow's wait has no limit.
+        with interruption.at_once() if name != _LOCAL else contextlib.nullcontext():
+            tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
 
 

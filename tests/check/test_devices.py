@@ -125,6 +125,8 @@ def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch)
 
     def resolver(tpu):
         asked.append(tpu)
+        hosts = {"worker": ["127.0.0.1:1"]} if tpu == "deaf" else {}
+        return SimpleNamespace(cluster_spec=lambda: SimpleNamespace(as_dict=lambda: hosts))
 
     tf = SimpleNamespace(
         distribute=SimpleNamespace(cluster_resolver=SimpleNamespace(TPUClusterResolver=resolver)),
@@ -140,6 +142,10 @@ def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch)
     move_to(monkeypatch, tmp_path / "tpu_vm", V5E, files=("dev/vfio/0",))
     child._tpus()
     assert asked == ["mine", "local"]
+    move_to(monkeypatch, tmp_path / "bare again")
+    monkeypatch.setenv("TPU_NAME", "deaf")
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:1 does not answer"):
+        child._tpus()
 
 
 def test_chips_and_cards_that_cannot_be_opened(tmp_path, monkeypatch):

@@ -1,6 +1,11 @@
 """Which devices TensorFlow takes, and the reason it gives; TPUs and GPUs are made up."""
 
 import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -21,7 +26,8 @@ pytestmark = pytest.mark.eight_devices
 def as_it_was(monkeypatch):
     """TPUs are remembered, and the rounding of products is TensorFlow's for the whole process."""
     monkeypatch.setattr(tensorflow_devices, "_strategies", {})
-    monkeypatch.delenv("TPU_NAME", raising=False)
+    for name in tpu_installation.REMOTE_TPU_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     rounding = tf.config.experimental.tensor_float_32_execution_enabled()
     yield
     tf.config.experimental.enable_tensor_float_32_execution(rounding)
@@ -42,6 +48,9 @@ def told_to_tensorflow(monkeypatch):
     class Resolver:
         def __init__(self, tpu):
             told.append(f"resolve {tpu}")
+
+        def cluster_spec(self):
+            return tf.train.ClusterSpec({})
 
     class Strategy:
         num_replicas_in_sync = 8
@@ -86,6 +95,43 @@ def test_a_tpu_over_the_network_is_for_machines_without(tmp_path, monkeypatch):
     told = told_to_tensorflow(monkeypatch)
     assert resolve_devices("tpu").count == 8
     assert told[0] == "resolve far"
+
+
+@pytest.mark.parametrize("variable", tpu_installation.REMOTE_TPU_VARIABLES)
+@pytest.mark.parametrize("port", ["1", "nonsense"])
+def test_an_address_without_an_answer_is_no_tpu(tmp_path, monkeypatch, variable, port):
+    """TensorFlow would wait for it without end."""
+    move_to(monkeypatch, tmp_path)
+    monkeypatch.setenv(variable, f"grpc://127.0.0.1:{port}")
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", pytest.fail)
+    reason = f"127.0.0.1:{port} does not answer: .*; unset {variable} if there is none"
+    with pytest.raises(ConfigError, match=reason):
+        resolve_devices("tpu")
+    if not hardware.nvidia_gpus():
+        devices = resolve_devices("auto")
+        assert devices.kind == "cpu"
+        assert f"127.0.0.1:{port} does not answer" in devices.reason
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_for_a_host_that_is_no_tpu(tmp_path, minilm_dir, number):
+    (tmp_path / "texts.txt").write_text("a text\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        environment = os.environ | {"TPU_NAME": f"grpc://127.0.0.1:{server.getsockname()[1]}"}
+        command = [sys.executable, "-m", "bert_features", "extract", str(tmp_path / "texts.txt")]
+        with subprocess.Popen(
+            [*command, "--checkpoint", str(minilm_dir), "--output", str(tmp_path / "out.jsonl")],
+            env=environment,
+        ) as process:
+            first, second = server.accept()[0], server.accept()[0]  # the question, TensorFlow's
+            process.send_signal(number)
+            try:
+                assert process.wait(5) == -number
+            finally:
+                process.kill()
+                first.close()
+                second.close()
 
 
 def test_a_tpu_that_does_not_start_is_told_in_one_line(v5e, monkeypatch):
