@@ -7,6 +7,7 @@
 #   bash scripts/setup_tpu.sh --python PATH       installs into the environment of that Python
 #   bash scripts/setup_tpu.sh --runtime jax       JAX, not TensorFlow's TPU build, in .venv-tpu-jax
 #   bash scripts/setup_tpu.sh --extras demo,gcs   also installs these extras of bert_features
+#   bash scripts/setup_tpu.sh --constraints FILE  pip's versions, such as configs/cloud/constraints.txt
 #
 # Why the order matters: tensorflow-tpu accepts newer libtpu versions that make its import fail; and
 # tensorflow-text, tensorflow-hub and tf_keras require plain tensorflow, whose files would replace
@@ -17,17 +18,18 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
 usage() {
-  sed -n '5,9s/^# *//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '5,10s/^# *//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 
 runtime=tensorflow
 extras=
 python=
+constraints=$root/scripts/constraints.txt
 while [ $# -gt 0 ]; do
   case $1 in
   --system) python=${PYTHON:-python3} ;;
-  --python | --runtime | --extras)
+  --python | --runtime | --extras | --constraints)
     [ $# -gt 1 ] || usage
     declare "${1#--}=$2"
     shift
@@ -47,6 +49,10 @@ if [ -z "$python" ]; then
   if [ ! -x "$python" ]; then
     "$(find_python)" -m venv "$environment"
   fi
+fi
+if [ ! -f "$constraints" ]; then
+  echo "error: --constraints is $constraints, which is not a file" >&2
+  exit 1
 fi
 if ! command -v "$python" >/dev/null; then
   echo "error: there is no $python; pass --python the path of a Python 3.11 or later" >&2
@@ -96,7 +102,7 @@ PYTHON
 
 install() {
   "$python" -m pip install --disable-pip-version-check --progress-bar off \
-    --constraint "$root/scripts/constraints.txt" "$@"
+    --constraint "$constraints" "$@"
 }
 
 installed() {
@@ -158,6 +164,8 @@ for name in shown:
 PYTHON
 }
 
+# shellcheck disable=SC2086  # one word per extra
+requirements all ${extras//,/ } >/dev/null # pip only warns of an extra that does not exist
 echo "Installing bert_features for TPUs, $runtime runtime (the first time: minutes)" >&2
 "install_$runtime"
 case $runtime in

@@ -1,5 +1,7 @@
 """configs/cloud/Dockerfile and constraints.txt name files, extras and versions that fit.
 
+The machines of tpu.yaml and ray_tpu.yaml install these versions too.
+
 `scripts/check_cloud.sh dockerfile` lints the Dockerfile and runs its steps.
 """
 
@@ -8,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +43,23 @@ def test_its_versions_are_those_that_the_package_allows(setup: configparser.Conf
     tested = (ROOT / "scripts" / "constraints.txt").read_text()
     for name, version in re.findall(r"^(tensorflow\S*|fsspec|gcsfs)==(\S+)$", tested, re.MULTILINE):
         assert PINS[name] == version
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "tpu.yaml", "ray_tpu.yaml"])
+def test_whatever_replaces_a_machine_has_the_same_versions(name: str) -> None:
+    """A run does not resume with others."""
+    text = (CLOUD / name).read_text()
+    commands = [text]
+    if name != "Dockerfile":
+        task = yaml.safe_load(text)
+        commands = task["setup_commands"] if "setup_commands" in task else [task["setup"]]
+    lines = "\n".join(commands).replace("\\\n", "").splitlines()
+    installs = [line for line in lines if re.search(r"setup_tpu\.sh|bin/pip install", line)]
+    assert len(installs) == (2 if name == "ray_tpu.yaml" else 1)
+    for line in installs:
+        assert re.search(r"--constraints? \S*constraints\.txt", line)
+        assert "scripts/constraints" not in line
+    assert set(re.findall(r"3\.12\.\d+", text)) == {"3.12.11"}
 
 
 def test_what_it_copies_is_there_and_sent() -> None:

@@ -71,7 +71,7 @@ def test_the_call_of_the_task_writes_features(home: Path, toy: str) -> None:
 def test_setup_calls_the_script_by_options_that_it_has() -> None:
     setup = TASK["setup"]
     subprocess.run(["bash", "-n", "-c", setup], check=True)
-    (line,) = re.findall(r"^bash (scripts/\S+) (.+)$", setup, re.MULTILINE)
+    (line,) = re.findall(r"^bash (scripts/\S+) (.+)$", setup.replace("\\\n", ""), re.MULTILINE)
     script, arguments = ROOT / line[0], shlex.split(line[1])
     known = set(re.findall(r"--[a-z]+", script.read_text().split("set -euo pipefail")[0]))
     assert {word for word in arguments if word.startswith("--")} <= known

@@ -27,17 +27,24 @@ def test_an_environment_that_is_not_there():
     assert result.stderr == "error: BERT_FEATURES_TPU_VENV is /nowhere, which has no bin/python\n"
 
 
+@pytest.mark.parametrize("runtime", ["tensorflow", "jax"])
+def test_an_extra_that_does_not_exist(runtime, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$1" != -m ] || exit 9\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)  # without pip
+    which = ("--runtime", runtime, "--python", str(python))
+    result = script("setup_tpu.sh", *which, "--extras", "demo,tpus")
+    assert result.returncode == 1
+    assert "has no extra tpus; it has demo" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         (["--runtime", "torch"], 2, "bash scripts/setup_tpu.sh --runtime jax"),
         (["--python"], 2, "bash scripts/setup_tpu.sh --python PATH"),
         (["--python", "/nowhere"], 1, "error: there is no /nowhere; pass --python the path of"),
-        (
-            ["--python", sys.executable, "--extras", "demo,tpus"],
-            1,
-            "has no extra tpus; it has demo",
-        ),
+        (["--constraints", "/nowhere"], 1, "error: --constraints is /nowhere, which is not a file"),
     ],
 )
 def test_what_the_set_up_refuses_before_it_changes_anything(arguments, status, message):
