@@ -118,11 +118,13 @@ class RayActors(Executor):
     def stop(self) -> None:
         """Ends the actors, and the connection to Ray."""
         try:
-            busy = [ref for ref, (actor, kind) in self._calls.items() if kind == "work"]
             for actor in self._actors:
                 if actor.shard is not None:
                     actor.handle.stop.remote()
-            if busy and any(actor.shard is not None for actor in self._actors):
+            # What only loads, or waits for room, has nothing to remove.
+            work = ((ref, actor) for ref, (actor, kind) in self._calls.items() if kind == "work")
+            busy = [ref for ref, actor in work if actor.shard is not None]
+            if busy:
                 self._ray.wait(busy, num_returns=len(busy), timeout=_GRACE_SECONDS)
             for actor in list(self._actors):
                 self._release(actor)

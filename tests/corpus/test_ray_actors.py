@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -151,13 +152,17 @@ def test_a_run_whose_driver_is_killed_goes_on(toy, many, whole, cluster, tmp_pat
 
 @pytest.mark.release
 @quick
-def test_ctrl_c_removes_what_is_half_written(toy, many, cluster, tmp_path):
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_with_an_actor_that_waits_for_room(
+    toy, many, cluster, tmp_path, signal_
+):
     out = tmp_path / "out"
-    with stalled(toy, many, out, "--ray", cluster.address, "--ray-actors=1") as run:
-        assert len(cluster.actors()) == 1
-        os.killpg(run.pid, signal.SIGINT)
+    with stalled(toy, many, out, "--ray", cluster.address, "--ray-actors=3") as run:
+        begin = time.monotonic()
+        os.killpg(run.pid, signal_)
         _, errors = run.communicate(timeout=60)
-    assert run.returncode == 128 + signal.SIGINT
+    assert time.monotonic() - begin < 3
+    assert run.returncode == 128 + signal_
     assert errors.endswith("finished shards are kept; the same command resumes the run\n")
     assert "ray" not in errors.lower()  # nothing of Ray's own on the terminal
     assert not list(out.glob(".part*"))
