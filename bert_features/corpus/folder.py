@@ -10,9 +10,10 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -45,6 +46,8 @@ _LOCK, _HOLDER = ".lock", ".running"
 _HOLDING_FILE = re.compile(rf"({re.escape(_LOCK)}|{re.escape(_HOLDER)})(-\d{{5}}-of-\d{{5}})?")
 # `find_holder` may have the lock for a moment.
 _PATIENCE_SECONDS = 0.3
+# Of this process: other disks may have a folder of the same path, with what runs have left.
+MARK = secrets.token_hex(8)
 
 
 def check_folder(folder: Location) -> None:
@@ -149,12 +152,14 @@ class Holder:
       process: the number of its process; None if unknown.
       processes: how many processes compute for it; 0 if that is not known.
       share: the share that it computes, as `1/4`; empty for the whole folder.
+      mark: a text that no other process has.
     """
 
     process: int | None
     machine: str
     processes: int = 1
     share: str = ""
+    mark: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         share = f", share {self.share}" if self.share else ""
@@ -179,7 +184,7 @@ def holding(folder: Location, processes: int = 1, share: Shard = WHOLE) -> Itera
       OutputError: another run holds it, or it cannot be made.
     """
     named = str(share) if share.count > 1 else ""
-    me = Holder(os.getpid(), socket.gethostname(), processes, named)
+    me = Holder(os.getpid(), socket.gethostname(), processes, named, MARK)
     own_lock, own_holder = (share.path(name).name for name in (_LOCK, _HOLDER))
     if isinstance(folder, str):
         store = open_store(folder)
@@ -265,9 +270,11 @@ def find_holders(folder: Location) -> tuple[Holder, ...]:
     return tuple(_read_holder(folder, lock) for lock in _locks_held(folder))
 
 
-def is_seen(folder: Location) -> bool:
-    """Whether this machine sees the folder that a run on some machine holds."""
-    return not isinstance(folder, Path) or (folder / _LOCK).exists()
+def is_seen(folder: Location, mark: str) -> bool:
+    """Whether this machine sees the folder that the process of a mark holds, on some machine."""
+    if not isinstance(folder, Path):
+        return True
+    return any(_read_holder(folder, path.name).mark == mark for path in folder.glob(f"{_HOLDER}*"))
 
 
 def _describe(holder: Holder) -> str:

@@ -119,11 +119,11 @@ def check_unchanged(path: str, before: os.stat_result | None) -> None:
         )
 
 
-def changed_input(path: str) -> InputError:
+def changed_input(path: str, cure: str = "or extract again with overwrite=True") -> InputError:
     """The error that refuses an input which is not what it was when the run began."""
     return InputError(
         f"{path} has changed since this run began, so its shards would not belong together; put "
-        "back what it was, or extract again with overwrite=True"
+        f"back what it was, {cure}"
     )
 
 

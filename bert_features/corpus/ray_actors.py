@@ -15,10 +15,10 @@ from typing import Any, Literal
 from bert_features.config.ray_settings import RaySettings
 from bert_features.config.recipe import Recipe, find_differences
 from bert_features.corpus.executor import Executor, Finished, Message, Ready
-from bert_features.corpus.folder import is_seen
+from bert_features.corpus.folder import MARK, is_seen
 from bert_features.corpus.shards import ShardJob
 from bert_features.corpus.worker import load_writer, portable, report_logs, write_shard
-from bert_features.errors import DeviceError, OutputError
+from bert_features.errors import BertFeaturesError, DeviceError, OutputError
 from bert_features.extraction.feature_store import check_cache
 from bert_features.extraction.recipe import plan_recipe
 from bert_features.files import local_path
@@ -81,7 +81,7 @@ class RayActors(Executor):
         try:
             self._resources = resources_of_actors(self._ray, settings, job.config.device)
             cores = math.ceil(self._resources.get("CPU", 0)) or None
-            self._arguments = self._ray.put(job), str(local_path(".")), cores
+            self._arguments = self._ray.put(job), str(local_path(".")), cores, MARK
             self._kind = self._ray.remote(ShardActor).options(**actor_options(self._resources))
             self._wait_until_ready(shards)
         except BaseException:
@@ -211,11 +211,13 @@ class ShardActor:
 
     Its methods return messages and raise nothing: an error that Ray carries loses its class.
     `write` runs in one thread; `take_news` and `stop` are called meanwhile in others. Relative
-    paths are seen from `current_folder`; Ray reckons it to use `cores`, None for all.
+    paths are seen from `current_folder`; Ray reckons it to use `cores`, None for all. For `mark`
+    see `is_seen`.
     """
 
-    def __init__(self, job: ShardJob, current_folder: str, cores: int | None) -> None:
-        self._job, self._current_folder, self._cores = job, current_folder, cores
+    def __init__(self, job: ShardJob, current_folder: str, cores: int | None, mark: str) -> None:
+        self._job, self._current_folder = job, current_folder
+        self._cores, self._mark = cores, mark
         self._news: deque[Message] = deque(maxlen=_MAX_NEWS)
         self._ended = threading.Event()
 
@@ -231,7 +233,7 @@ class ShardActor:
             here = plan_recipe(self._job.config, writer.checkpoint)
             _check_same(self._job.manifest.recipe.changes(here))
         except Exception as error:
-            return [*self.take_news(), portable(error)]
+            return [*self.take_news(), _name_node(error)]
         return [*self.take_news(), writer.ready]
 
     def write(self, shard: int, recipe: Recipe) -> list[Message | Exception]:
@@ -244,7 +246,7 @@ class ShardActor:
         except _Stopped:
             return []
         except Exception as error:
-            return [*self.take_news(), portable(error)]
+            return [*self.take_news(), _name_node(error)]
         return [*self.take_news(), finished]
 
     def take_news(self) -> list[Message]:
@@ -269,11 +271,10 @@ class ShardActor:
         versions = find_versions(choose_runtime(job.config.runtime, job.config.device))
         there = {"versions": job.manifest.recipe.versions}
         _check_same(find_differences(there, {"versions": versions}))
-        if not is_seen(job.manifest.folder):
+        if not is_seen(job.manifest.folder, self._mark):
             raise OutputError(
-                f"the Ray node {socket.gethostname()} does not see {job.manifest.folder}, which "
-                "this run writes; put the output on a file system that all nodes have at the same "
-                "path"
+                f"{job.manifest.folder} is not the folder that this run writes; put the output on "
+                "a file system that all nodes have at the same path"
             )
         check_cache(job.config)
 
@@ -290,7 +291,15 @@ def _check_same(differences: Sequence[str]) -> None:
     """Refuses a node on which the files would get other bytes."""
     if differences:
         raise DeviceError(
-            f"the Ray node {socket.gethostname()} differs from the machine of the run: "
-            f"{'; '.join(differences)}; install the same versions and checkpoints everywhere, and "
-            "if only the nodes have a TPU or GPU, set device and runtime"
+            f"it differs from the machine of the run: {'; '.join(differences)}; install the same "
+            "versions and checkpoints everywhere, and if only the nodes have a TPU or GPU, set "
+            "device and runtime"
         )
+
+
+def _name_node(error: Exception) -> Exception:
+    """The error, portable, with the name of this node: there the cause may be, and only there."""
+    found = portable(error)
+    if isinstance(found, BertFeaturesError | MemoryError) and found.args:
+        found.args = f"Ray node {socket.gethostname()}: {found.args[0]}", *found.args[1:]
+    return found

@@ -122,7 +122,9 @@ class ShardWriter:
                     self.stages,
                 )
                 if entry.crc32c != as_hex(place.crc) or counts.examples != entry.records:
-                    raise changed_input(manifest.inputs[entry.input].path)
+                    # Other machines may have what it was.
+                    cure = "and run the same command again"
+                    raise changed_input(manifest.inputs[entry.input].path, cure)
             finished = _describe(path, manifest.format, counts, writer.crc32c)
         seconds = time.monotonic() - started
         return finished.model_copy(update={"seconds": seconds, TEXTS_CHECKSUM: writer.texts_crc32c})

@@ -70,7 +70,7 @@ class _Reporter(logging.Handler):
 def portable(error: Exception) -> Exception:
     """The error, or one that says the same to a process without the library it came from."""
     found = _without_its_library(error)
-    found.add_note(f"In a process of the run:\n{traceback.format_exc()}")
+    found.add_note(f"In a process of the run on {socket.gethostname()}:\n{traceback.format_exc()}")
     return found
 
 

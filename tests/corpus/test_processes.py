@@ -84,7 +84,7 @@ def test_an_error_in_a_process_is_the_error_of_the_run(toy, many, tmp_path):
     def change(counts, total):
         mine.write_text(many.read_text().replace("it is\n", "is it\n"))
 
-    with pytest.raises(InputError, match=r"has changed since .* again with overwrite=True"):
+    with pytest.raises(InputError, match=r"has changed since .* run the same command again$"):
         extract(config_of(toy), mine, f"{tmp_path}/out/", processes=2, progress=change)
     assert_only_whole_files(tmp_path / "out")
 
