@@ -22,12 +22,12 @@ from bert_features.readers.frames import column_names
 class Features:
     """Adds the features of texts to the batches of a dataset.
 
-    Ray makes one object for each actor, which holds the model:
+    Ray makes one object for each actor, which holds the model; it can be called without Ray too:
 
         ds.map_batches(
             Features,
             fn_constructor_kwargs={"checkpoint": "minilm", "level": "sequence", "pooling": "mean"},
-            concurrency=2, num_cpus=4, batch_size=1024,
+            compute=ray.data.ActorPoolStrategy(size=2), num_cpus=4, batch_size=1024,
         )
 
     Each output becomes a column of its name, `layer_output_0` or what `outputs` says. The batch
@@ -38,6 +38,9 @@ class Features:
     |---|---|---|---|
     | `sequence` | [N, D] | arrays [D] | `fixed_size_list[D]` |
     | `token`, `word` | object [N]: arrays [S, D] | arrays [S, D] | lists of `fixed_size_list[D]` |
+
+    Ray writes object arrays and pandas columns of [S, D] as types of its own, which other programs
+    read as a struct: with `batch_format="pyarrow"` they are lists of vectors everywhere.
 
     Args:
       text_column: the column of texts; None if `tokens_column` is used.
@@ -144,6 +147,9 @@ def _limit_to_share() -> None:
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return
-    resources = ray.get_runtime_context().get_assigned_resources()
+    try:
+        resources = ray.get_runtime_context().get_assigned_resources()
+    except AssertionError:  # a driver: its cores are not Ray's to give
+        return
     if cores := math.ceil(resources.get("CPU", 0)):
         limit_cores(cores)

@@ -138,10 +138,15 @@ def _arrow_table(origin: _Table, table: Any, names: list[str]) -> Any:
 
 
 def _select_keys(table: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    for name in names:
-        if isinstance(table[name], str):  # Arrow would take its characters for texts
+    import pyarrow as pa
+
+    columns = {name: table[name] for name in names}
+    for name, values in columns.items():
+        if isinstance(values, str):  # Arrow would take its characters for texts
             raise TypeError(f"{name!r} is one string; expected a column of strings")
-    return {name: table[name] for name in names}
+        if str(getattr(values, "dtype", "")) == "object":  # NaN is null, as in a DataFrame
+            columns[name] = pa.array(values, from_pandas=True)
+    return columns
 
 
 # The method that computes a table of a library whose tables may be lazy.

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -106,6 +107,25 @@ def test_what_is_refused(toy, features):
         Features(checkpoint=toy, dtype="bfloat16")
 
 
+@pytest.mark.parametrize("kind", BATCHES)
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_a_text_that_is_missing_is_named_by_its_row(features, kind, value):
+    texts = ["a", "b", value if kind != "arrow" else None]
+    with pytest.raises(InputError, match=r"row 2 \(counted from 0\): 'text' is null"):
+        features(BATCHES[kind]({"text": texts}))
+
+
+def test_it_works_in_the_driver_of_a_ray(toy, monkeypatch):
+    def refuse():
+        raise AssertionError("This method is only available when the process is a worker.")
+
+    context = SimpleNamespace(get_assigned_resources=refuse)
+    driver = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setitem(sys.modules, "ray", driver)
+    batch = Features(checkpoint=toy, **SETTINGS)({"text": np.array(["a"], object)})
+    assert len(batch["layer_output_0"]) == 1
+
+
 def test_importing_it_imports_neither_ray_nor_tensorflow():
     program = (
         "import sys; from bert_features.ray import Features;"
@@ -130,7 +150,10 @@ def test_map_batches_of_a_ray_dataset_adds_the_columns(toy, records):
     try:
         texts = ray.data.from_arrow(pa.table({"text": TEXTS}))
         found = texts.map_batches(
-            Features, fn_constructor_kwargs=settings, batch_size=3, concurrency=1
+            Features,
+            fn_constructor_kwargs=settings,
+            batch_size=3,
+            compute=ray.data.ActorPoolStrategy(size=1),
         ).take_all()
     finally:
         ray.shutdown()
