@@ -38,6 +38,8 @@ _OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _MOST_CORES = 8
 _MAX_CHARACTERS = 200
 _CAUSE = re.compile(r"[Tt]he actor (?:is dead|died) because (.+?)(?:[.:] |\.?$)")
+_NODE = re.compile(r"\bip[:=] ?([\w.:]+\w)")
+_CREATION = "error raised in its creation task"  # of an actor; the last line says which
 # Addresses that have just answered: asking takes seconds.
 _answered: set[str] = set()
 
@@ -147,14 +149,19 @@ def describe_resources(resources: Mapping[str, float]) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of Ray's says, in one line; of a lost actor, the cause alone."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if any(line.startswith("Traceback") or ": Traceback" in line for line in lines):
+    """What an error of Ray's says, in one line; of a lost actor, the cause and the node alone."""
+    whole = str(error)
+    lines = [line.strip() for line in whole.splitlines() if line.strip()]
+    if _CREATION in whole or any(
+        line.startswith("Traceback") or ": Traceback" in line for line in lines
+    ):
         lines = lines[-1:]
     text = " ".join(lines) or type(error).__name__
     if cause := _CAUSE.search(text):
         text = f"the Ray actor died because {cause[1]}"
-    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
+    text = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
+    node = _NODE.search(whole)
+    return f"{text} (node {node[1]})" if node else text
 
 
 def _check_port(address: str) -> None:

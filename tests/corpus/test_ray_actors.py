@@ -101,7 +101,8 @@ def test_a_killed_worker_costs_its_shard_alone(
 
     summary = extract(config_of(toy), many, f"{out}/", ray=cluster.address, progress=disturb)
     assert killed
-    said = r"shard \d+ is computed again: the Ray actor died because its worker process has died$"
+    reason = r"the Ray actor died because its worker process has died \(node [\d.]+\)$"
+    said = rf"shard \d+ is computed again: {reason}"
     assert re.search(said, caplog.text, re.MULTILINE)
     assert shards_of(out) == whole
     assert summary.counts.examples == MANY

@@ -65,7 +65,13 @@ def test_tpus_are_resources_of_rays_own_names():
         (
             "The actor died unexpectedly.\n\tip: 10.0.0.1\nThe actor died because its node has "
             "died. Node Id: 17",
-            "the Ray actor died because its node has died",
+            "the Ray actor died because its node has died (node 10.0.0.1)",
+        ),
+        (
+            "The actor died because of an error raised in its creation task, ray::A.__init__() "
+            "(pid=1, ip=10.0.0.1, actor_id=2)\nRuntimeError: The actor failed to import.\n\n"
+            "ray::A.__init__() (pid=1, ip=10.0.0.1)\nModuleNotFoundError: No module named 'a'",
+            "ModuleNotFoundError: No module named 'a' (node 10.0.0.1)",
         ),
         (
             "failure: Traceback (most recent call last):\n  File 1\nRuntimeError: no",
