@@ -44,6 +44,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "tokens_field": {"tokens_field": "x"},
     "conll_column": {"input_format": "conll", "conll_column": 3},
     "prompt": {"prompt": "x "},
+    "segment": {"segment": 1},
     "spans": {"level": "span", "spans": "4"},
     "label_field": {"level": "word", "label_field": "x"},
     "span_field": {"level": "span", "span_field": "x"},

@@ -306,7 +306,12 @@ class Members:
 
 
 def cut_batches(
-    megabatch: Columns, shapes: BatchShapes, *, pad_id: int = 0, has_types: bool = True
+    megabatch: Columns,
+    shapes: BatchShapes,
+    *,
+    pad_id: int = 0,
+    has_types: bool = True,
+    segment: int = 0,
 ) -> Iterator[tuple[Members, Columns]]:
     """Cuts a megabatch into batches, longest first; one without columns makes none.
 
@@ -315,6 +320,7 @@ def cut_batches(
       shapes: the shapes that batches may have.
       pad_id: what `input_word_ids` has where there is no token.
       has_types: whether the tokens of text_b have type 1.
+      segment: the type of the tokens of a row without text_b.
 
     Yields:
       A batch's rows of the megabatch; and its columns, [B] for rows and [B, S] for tokens.
@@ -323,6 +329,10 @@ def cut_batches(
     """
     if not megabatch:
         return
+    if segment:
+        starts = megabatch["type_starts"]
+        single = starts >= megabatch["lengths"]
+        megabatch = {**megabatch, "type_starts": np.where(single, np.int32(0), starts)}
     plan = plan_batches(megabatch["lengths"], shapes)
     row_starts = np.cumsum(megabatch["lengths"]) - megabatch["lengths"]
     lengths = megabatch["lengths"][plan.order]

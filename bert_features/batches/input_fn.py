@@ -124,6 +124,7 @@ class TextInputFn:
       with_spans: whether an output has spans.
       chunks: for examples without spans of their own the pieces of a chunk, and what two share.
       scores: whether each piece is masked in a row of its own, see `rows_to_score`.
+      segment: the type of the tokens of a single text.
       sides: what is done to documents and queries for late interaction.
       stages: measures reading, tokenizing and batching.
 
@@ -147,6 +148,7 @@ class TextInputFn:
         with_spans: bool = False,
         chunks: tuple[int, int] | None = None,
         scores: bool = False,
+        segment: int = 0,
         sides: Sides | None = None,
         stages: StageClock | None = None,
     ) -> None:
@@ -158,7 +160,7 @@ class TextInputFn:
         self._long_text = long_text or LongText(seq_length=self.buckets[-1])
         self._words, self._mask_id, self._scores = words, mask_id, scores
         self._with_spans, self._chunks = with_spans, chunks
-        self._sides = sides
+        self._segment, self._sides = segment, sides
         self._stages = stages or StageClock()
         self._frame = frame = tokenizer.frame
         self._layout = Layout(
@@ -215,6 +217,7 @@ class TextInputFn:
                 shapes,
                 pad_id=self._frame.pad_id,
                 has_types=self._frame.has_types,
+                segment=self._segment,
             )
             for members, columns in self._stages.timed("batch", cut):
                 yield Batch(columns, members, megabatch)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,7 +24,11 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 _WIDTHS = (7, 23)
 
 
-@command("doctor --output features/", "doctor --numbers minilm --device cpu")
+@command(
+    "doctor --output features/",
+    "doctor --numbers minilm --device cpu",
+    "doctor --numbers bert-base-uncased --tutorials",
+)
 @takes_settings(
     *CheckpointOptions.__annotations__, "do_lower_case", "device", "runtime", config=False
 )
@@ -40,6 +44,13 @@ def doctor(
     numbers: Annotated[
         bool,
         typer.Option("--numbers", help="Also check that this device computes the right numbers."),
+    ] = False,
+    tutorials: Annotated[
+        bool,
+        typer.Option(
+            "--tutorials",
+            help="With --numbers: also compare with what tutorials print for bert-base-uncased.",
+        ),
     ] = False,
     precision: Annotated[
         Literal["float32", "bfloat16"] | None,
@@ -65,14 +76,18 @@ def doctor(
     number is wrong. In float32 a value may differ by 1e-5 plus 2e-6 times the largest value of its
     vector; between programs 1e-5 times. The table shows differences divided by what the second
     part adds.
+
+    --tutorials also shows the pieces, vectors and cosines that the BERT tutorials print, beside
+    those of this checkpoint, with segment ids 1 and 0. `broken` then means that a checkpoint of
+    BERT-Base's size agrees with no edition.
     """
     if not numbers:
-        _refuse_options_of_numbers(settings, checkpoint, precision)
+        _refuse_options_of_numbers(settings, checkpoint, precision, tutorials=tutorials)
     findings = examine(output, seconds=timeout)
     if not as_json:
         print(_rows(findings), flush=True)
     if numbers and not is_broken(findings):
-        for finding in _numbers(checkpoint or "minilm", precision, settings):
+        for finding in _numbers(checkpoint or "minilm", precision, settings, tutorials=tutorials):
             findings.append(finding)
             if not as_json:  # on a TPU each check compiles for a while
                 print(_rows([finding]), flush=True)
@@ -82,9 +97,9 @@ def doctor(
 
 
 def _refuse_options_of_numbers(
-    settings: ExtractConfig, checkpoint: str | None, precision: str | None
+    settings: ExtractConfig, checkpoint: str | None, precision: str | None, *, tutorials: bool
 ) -> None:
-    given = {"CHECKPOINT": checkpoint, "--precision": precision}
+    given = {"CHECKPOINT": checkpoint, "--precision": precision, "--tutorials": tutorials or None}
     names = [name for name, value in given.items() if value is not None]
     names += map(as_option, sorted(settings.model_fields_set))
     if names:
@@ -92,7 +107,11 @@ def _refuse_options_of_numbers(
 
 
 def _numbers(
-    checkpoint: str, precision: Literal["float32", "bfloat16"] | None, settings: ExtractConfig
+    checkpoint: str,
+    precision: Literal["float32", "bfloat16"] | None,
+    settings: ExtractConfig,
+    *,
+    tutorials: bool,
 ) -> Iterator[Finding]:
     from bert_features.checkpoints.find import find_without_tensorflow
 
@@ -102,14 +121,18 @@ def _numbers(
     import_tensorflow(settings.runtime, settings.device)
     from bert_features.check.numbers import PRECISIONS, check_numbers
 
-    yield from check_numbers(
-        checkpoint,
-        precisions=(precision,) if precision else PRECISIONS,
-        device=settings.device,
-        runtime=settings.runtime,
-        do_lower_case=settings.do_lower_case,
+    how: dict[str, Any] = {
+        "device": settings.device,
+        "runtime": settings.runtime,
+        "do_lower_case": settings.do_lower_case,
         **files,
-    )
+    }
+    precisions = (precision,) if precision else PRECISIONS
+    yield from check_numbers(checkpoint, precisions=precisions, **how)
+    if tutorials:
+        from bert_features.check.tutorials import check_tutorials
+
+        yield from check_tutorials(checkpoint, **how)
 
 
 def _json(findings: list[Finding]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Format = Literal["tokens", "ids", "jsonl"]
 
-_UNUSED = ("shard", "prompt", "spans", "label_field", "span_field")
+_UNUSED = ("shard", "prompt", "segment", "spans", "label_field", "span_field")
 # The settings of `extract` that decide what is read and how it is split into pieces.
 _SETTINGS = [
     *("checkpoint", "config_file", "vocab_file", "do_lower_case"),

@@ -197,6 +197,12 @@ class ExtractConfig(Settings):
         INPUT,
         decides="vectors",
     )
+    segment: Annotated[int, Field(ge=0, le=1)] = setting(
+        0,
+        "Segment id of the tokens of a single text; 1 as some tutorials have it.",
+        INPUT,
+        decides="vectors",
+    )
     spans: SpanRule | None = setting(
         None,
         "What the spans are, for level span, if the input has none: sentences; sentences:LANG for "

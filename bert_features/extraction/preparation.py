@@ -131,6 +131,11 @@ class Preparation:
         else:
             self.shard = Shard() if config.shard is None else Shard.parse(config.shard)
         self.tokenizer = make_tokenizer(self.checkpoint, config.do_lower_case)
+        types = self.checkpoint.config.type_vocab_size
+        if config.segment and (types < 2 or not self.tokenizer.frame.has_types):
+            raise ConfigError(
+                f"segment is 1, and {self.checkpoint.name} has no segments; leave it out"
+            )
         self.mask_id = self._find_mask_id()
         self.packing = packs(config, any_shape=self.runtime.any_shape)
         self.sides = self._find_sides()
@@ -269,6 +274,7 @@ class Preparation:
             chunks=chunks_of(self.config.spans),
             mask_id=self.mask_id,
             scores=masks_rows(self.outputs),
+            segment=self.config.segment,
             sides=self.sides,
             stages=stages,
         )

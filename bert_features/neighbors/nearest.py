@@ -207,7 +207,9 @@ def find_texts(
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     recorded = file.metadata.get("recipe", {}).get("settings", {})
-    names = {*ExtractConfig.names(group=INPUT)} - {"shard", "label_field", "span_field", "spans"}
+    names = {*ExtractConfig.names(group=INPUT)} - {
+        *("shard", "segment", "label_field", "span_field", "spans")
+    }
     settings = ExtractConfig.of({n: v for n, v in recorded.items() if n in names})
     sources = [source_of_input(settings, path) for path in paths]
     with contextlib.closing(Ids(sources[0])) as ids:
