@@ -54,8 +54,8 @@ class Client(EncodesByPrompt):
       url: the address of the service.
       token: its token, if it has one.
       timeout: seconds that one request may take; a request that takes longer is an error.
-      retries: how often a request is sent again if its connection is lost, or if the service is
-        busy; the service says how long to wait.
+      retries: how often a request is sent again if its connection is lost, if a proxy answers for
+        a service that is gone, or if the service is busy; it says how long to wait.
       expect: a features file or folder that the vectors will be compared with: its path, or what
         has a `recipe`.
 

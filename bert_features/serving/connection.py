@@ -31,6 +31,7 @@ MAX_PAUSE_SECONDS = 30.0
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_SHOWN = 1000
 _BUSY = (429, 503)
+_OF_PROXIES = (500, 502, 504)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Connection:
         self._prefix = (self._parts.path or "").rstrip("/")
         self._idle: list[HTTPConnection] = []
         self._slots = threading.BoundedSemaphore(connections)
-        self._has_answered = False
+        self._has_answered = False  # the service, not only a proxy
         self.is_closed = False
 
     def request(
@@ -135,6 +136,10 @@ class Connection:
                     if stop.is_set():
                         break
                     reply = self._attempt(path, headers, body, max_bytes)
+                    # A proxy answers for a service that is gone, as Ray's for a lost replica.
+                    is_of_proxy = reply.status in _OF_PROXIES and reply.message is None
+                    if is_of_proxy and self._has_answered:
+                        raise _LostError(f"a proxy answered with status {reply.status}")
             except _LostError as error:
                 if is_last:
                     raise ServiceError(
@@ -173,7 +178,6 @@ class Connection:
             ) from error
         except (OSError, HTTPException) as error:
             raise _LostError(_printable(str(error) or type(error).__name__)) from error
-        self._has_answered = True
         return reply
 
     def _exchange(
@@ -253,6 +257,7 @@ class Connection:
     def _check(self, reply: _Reply, accept: str) -> bytes:
         """The body, if it is what was asked for."""
         if reply.status == 200 and reply.kind == accept:
+            self._has_answered = True
             return reply.body
         error = ServiceError(self._explain(reply))
         error.status = reply.status

@@ -232,6 +232,11 @@ def test_wrong_settings(arguments, message):
     assert "secret" not in str(error.value)
 
 
+def fail_as_proxy(handler):
+    """As Ray Serve's proxy does for a replica that has died with the request."""
+    handler.reply(500, b"Internal Server Error", "text/plain")
+
+
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
@@ -240,6 +245,7 @@ def test_wrong_settings(arguments, message):
             "is not `bert-features serve`: GET /v1/info gave status 200 and text/html",
         ),
         (lambda h: h.reply(404, b"no", "text/plain"), "gave status 404 and text/plain"),
+        (fail_as_proxy, "gave status 500 and text/plain; check the address"),
         (lambda h: h.reply(500, b"x" * (2 << 20), "text/plain"), "status 500 and more than"),
         (
             lambda h: h.reply(307, b"", Location="http://elsewhere/v1/info"),
@@ -320,7 +326,7 @@ def hang_up(handler):
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("loss", [cut_off, cut_off_chunk, hang_up])
+@pytest.mark.parametrize("loss", [cut_off, cut_off_chunk, hang_up, fail_as_proxy])
 def test_a_lost_connection_is_made_again(service, loss):
     with Client(service.url, retries=2, timeout=5) as client:
         service.handlers = [loss, loss]
@@ -331,7 +337,7 @@ def test_a_lost_connection_is_made_again(service, loss):
 
 
 def test_a_connection_that_the_service_closed_while_idle_is_made_again(service, client):
-    service.handlers = [lambda h: (h.reply(500, b"{}"), setattr(h, "close_connection", True))]
+    service.handlers = [lambda h: (h.fail(500, "no"), setattr(h, "close_connection", True))]
     with pytest.raises(ServiceError):
         client.encode(["a"])
     assert client.encode(["b"]).tolist() == vectors("b")
