@@ -2,16 +2,20 @@
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import requests
 
+from bert_features import Client
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.serving.run import config_with_outputs
@@ -117,11 +121,13 @@ def is_ready(url):
 
 
 def parents_of_replicas():
-    parents = set()
+    """The parent of each process that is a replica, by its number."""
+    parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             if b"ServeReplica:" in (folder / "cmdline").read_bytes():
-                parents.add(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                parents[int(folder.name)] = int(parent)
     return parents
 
 
@@ -131,10 +137,24 @@ def parents_of_replicas():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_replicas_on_two_nodes_answer_with_the_vectors_of_the_extractor(cluster, url, extractor):
     nodes = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
-    assert nodes == parents_of_replicas()
+    assert nodes == set(parents_of_replicas().values())
     for _ in range(4):
         answer = requests.post(f"{url}/v1/features", json={"texts": TEXTS}, timeout=60).json()
         given = [result["features"]["mean"] for result in answer["results"]]
         np.testing.assert_allclose(given, extractor.encode(TEXTS, "mean"), atol=1e-5)
     wrong = requests.post(f"{url}/v1/features", json={"texts": []}, timeout=60)
     assert wrong.json()["error"]["type"] == "invalid_request"
+
+
+@pytest.mark.slow
+@pytest.mark.release
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_replica_that_is_killed_costs_a_client_no_request(cluster, url):
+    nodes = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
+    ours = [replica for replica, parent in parents_of_replicas().items() if parent in nodes]
+    with Client(url) as client, ThreadPoolExecutor(8) as threads:
+        requests = [threads.submit(client.encode, TEXTS) for _ in range(400)]
+        requests[100].result()
+        os.kill(ours[0], signal.SIGKILL)
+        assert {request.result().shape for request in requests} == {(len(TEXTS), 8)}
