@@ -10,7 +10,8 @@ from typing import Any
 
 from bert_features.batches.long_text import MIN_SEQ_LENGTH, kept_lengths
 from bert_features.errors import ConfigError
-from bert_features.official.tokenization import tokenize_all
+from bert_features.official.tokenization import convert_to_unicode
+from bert_features.official.user_inputs import eagerly
 from bert_features.readers.input_example import InputExample
 from bert_features.text.frame import Frame
 from bert_features.text.tokenizer import Tokenizer
@@ -67,7 +68,7 @@ def convert_examples_to_features(
     examples, features = list(examples), []
     # As in the official script, an empty text_b is not tokenized.
     texts = [text for e in examples for text in (e.text_a, *([e.text_b] if e.text_b else []))]
-    tokenized = iter(tokenize_all(tokenizer, texts))
+    tokenized = iter(_tokenized(tokenizer, texts))
     for example in examples:
         a, b = next(tokenized), next(tokenized) if example.text_b else []
         kept_a, kept_b = kept_lengths(len(a), len(b), seq_length, frame.separators)
@@ -89,3 +90,11 @@ def convert_examples_to_features(
             )
         )
     return features
+
+
+def _tokenized(tokenizer: Any, texts: Iterable[str | bytes]) -> list[list[str]]:
+    """What a tokenizer's `tokenize` gives; one that has ours takes all texts in one call."""
+    if getattr(tokenizer.tokenize, "__func__", None) is not Tokenizer.tokenize:
+        return [tokenizer.tokenize(text) for text in texts]
+    encoded = eagerly(tokenizer.encode_ids)(map(convert_to_unicode, texts))
+    return [tokenizer.convert_ids_to_tokens(ids) for ids in encoded]

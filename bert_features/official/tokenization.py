@@ -3,33 +3,26 @@
     from bert_features.official import tokenization
 
 Programs change tokenizers, their parts and the functions here. So these are plain Python, with the
-original's names and calls of each other. Where nothing was changed, many texts together take the
-graph of `text`, which gives the same pieces.
+original's names and calls of each other. The graph of `text` gives the same pieces, faster.
 """
 
-import contextlib
 import re
 import unicodedata
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 
 from bert_features.checkpoints.sources.published import resolve
 from bert_features.errors import CheckpointError
 from bert_features.official import refusing
-from bert_features.official.user_inputs import eagerly
-from bert_features.text import tokenization
-from bert_features.text.tokenizer import Tokenizer
 from bert_features.text.unicode_tables import CHINESE_RANGES, is_punctuation
 from bert_features.text.vocabulary import MAX_CHARS_PER_WORD, UNK, ids_of, parse_vocab
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_TEXTS_PER_CALL = 1024  # per call of the graph, which is faster on batches
 
 
 class FullTokenizer:
@@ -45,7 +38,6 @@ class FullTokenizer:
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
-        self._made_of = dict(self.vocab), do_lower_case
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """The pieces of one text."""
@@ -59,51 +51,6 @@ class FullTokenizer:
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id; errors as `convert_by_vocab`."""
         return convert_by_vocab(self.inv_vocab, ids)
-
-    def encode_ids(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """The ids of many texts, see `tokenize_all`."""
-        return [self.convert_tokens_to_ids(tokens) for tokens in tokenize_all(self, texts)]
-
-
-def tokenize_all(tokenizer: Any, texts: Iterable[str | bytes]) -> list[list[str]]:
-    """What any tokenizer's `tokenize` gives; by a graph, which is fast, if nothing was changed."""
-    graph = _graph_of(tokenizer)
-    if graph is None:
-        return [tokenizer.tokenize(text) for text in texts]
-    unicode, encode = [*map(convert_to_unicode, texts)], eagerly(graph.encode_ids)
-    chunks = [unicode[i : i + _TEXTS_PER_CALL] for i in range(0, len(unicode), _TEXTS_PER_CALL)]
-    return [graph.convert_ids_to_tokens(ids) for chunk in chunks for ids in encode(chunk)]
-
-
-def _graph_of(tokenizer: Any) -> Tokenizer | None:
-    """The graph that gives a tokenizer's pieces; None unless it is as this package made it."""
-    if isinstance(tokenizer, Tokenizer):
-        is_ours = type(tokenizer).__module__.startswith("bert_features.")
-        return tokenizer if is_ours and "tokenize" not in vars(tokenizer) else None
-    if type(tokenizer) is not FullTokenizer or _code() != _CODE:
-        return None
-    vocab, do_lower_case = tokenizer._made_of
-    parts = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
-    made = BasicTokenizer(do_lower_case), WordpieceTokenizer(vocab)
-    own_methods = vars(tokenizer).keys() & vars(FullTokenizer).keys()
-    if own_methods or [(type(p), vars(p)) for p in parts] != [(type(p), vars(p)) for p in made]:
-        return None
-    if tokenizer not in _graphs and len({*vocab.values()}) == len(vocab):
-        by_id = {index: piece for piece, index in vocab.items()}
-        pieces = [by_id.get(index, "") for index in range(1 + max(by_id))]
-        with contextlib.suppress(CheckpointError):  # it needs [UNK]
-            _graphs[tokenizer] = eagerly(tokenization.FullTokenizer)(pieces, do_lower_case)
-    return _graphs.get(tokenizer)
-
-
-# Not attributes: programs copy and pickle their tokenizers.
-_graphs: weakref.WeakKeyDictionary[FullTokenizer, Tokenizer] = weakref.WeakKeyDictionary()
-
-
-def _code() -> list[dict[str, Any]]:
-    """The functions and classes that take part, by name."""
-    holders = globals(), *map(vars, (FullTokenizer, BasicTokenizer, WordpieceTokenizer))
-    return [{name: value for name, value in of.items() if callable(value)} for of in holders]
 
 
 @dataclass
@@ -263,4 +210,3 @@ def _is_punctuation(char: str) -> bool:
 
 
 __getattr__ = refusing("tokenization")
-_CODE = _code()
