@@ -1,6 +1,6 @@
 """get_features: the call that tutorials on google-research/bert's features use."""
 
-import threading
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,8 @@ def get_features(
       texts: one example each.
       dim: number of values of each vector to keep, from the first. Narrower vectors stay whole; the
         default checkpoint, all-MiniLM-L6-v2, has 384 values.
-      checkpoint: anything that `find_checkpoint` takes. The model stays loaded for the next call
-        with the same settings, whatever the texts and `dim`; several stay while their weights have
-        less than 1 GB together.
+      checkpoint: anything that `find_checkpoint` takes. The models of the last two settings stay
+        loaded, whatever the texts and `dim`.
       layers: LAYERS.
       combine: how they become one vector: `sum`, `mean` or `concat`.
       max_seq_length: tokens of the longest row.
@@ -76,7 +75,7 @@ def get_features(
     )
     return [
         list(zip(_named(record), record.features["features"][:, :dim], strict=True))
-        for record in _extractor(config)(texts)
+        for record in _extractor(config, local_path("."))(texts)
     ]
 
 
@@ -84,29 +83,9 @@ def _named(record: FeatureRecord) -> tuple[str, ...]:
     return (record.tokens if record.words is None else record.words) or ()
 
 
-# Settings, and the folder of their paths -> extractor and its bytes, the one used last at the end.
-_loaded: dict[tuple[ExtractConfig, Path], tuple[FeatureExtractor, int]] = {}
-_LOADING = threading.Lock()
-# Who compares layers or ways to combine them calls with a few settings in turn. Small models are
-# kept for all of these, and of a large one only the last: BERT-large has 1.3 GB.
-_MAX_LOADED_BYTES = 1 << 30
-
-
-def _extractor(config: ExtractConfig) -> FeatureExtractor:
-    """The extractor for some settings; it stays loaded while there is room for it."""
-    place = config, local_path(".")
-    with _LOADING:
-        loaded = _loaded.pop(place, None) or _load(config)
-        _loaded[place] = loaded
-        for key in list(_loaded)[:-1]:
-            if sum(size for _, size in _loaded.values()) > _MAX_LOADED_BYTES:
-                del _loaded[key]
-    return loaded[0]
-
-
-def _load(config: ExtractConfig) -> tuple[FeatureExtractor, int]:
-    extractor = FeatureExtractor(config)
-    checkpoint = extractor.checkpoint
-    # Now: the files may be gone at the next call.
-    files = checkpoint.weights.files()
-    return extractor, sum(file.stat().st_size for file in files)
+# Two: who compares layers or ways to combine them calls with settings in turn.
+@functools.lru_cache(maxsize=2)
+def _extractor(config: ExtractConfig, folder: Path) -> FeatureExtractor:
+    """The extractor for some settings; their paths may be relative to the folder."""
+    del folder  # which is part of the key
+    return FeatureExtractor(config)

@@ -1,6 +1,7 @@
 """get_features: which models stay loaded between its calls. Its values: tests/extraction."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ def made(monkeypatch):
             super().__init__(config)
 
     monkeypatch.setattr(tutorial, "FeatureExtractor", Extractor)
-    monkeypatch.setattr(tutorial, "_loaded", {})
-    return made
+    tutorial._extractor.cache_clear()
+    yield made
+    tutorial._extractor.cache_clear()  # they are of a class of the test
 
 
 def call(toy, layers, **settings):
@@ -32,21 +34,11 @@ def call(toy, layers, **settings):
 
 
 @pytest.mark.slow
-def test_models_stay_loaded_for_settings_in_turn(toy, made):
-    for _ in range(2):
-        for layers in (-1, "-1,-2", [-1, 0]):
-            call(toy, layers)
-    call(toy, (-1,), dim=3)  # the same layer in another form; dim is cut off afterwards
-    assert [config.outputs[0].layers for config in made] == [(-1,), (-1, -2), (-1, 0)]
-
-
-@pytest.mark.slow
-def test_only_the_last_of_large_models_stays(toy, made, monkeypatch):
-    monkeypatch.setattr(tutorial, "_MAX_LOADED_BYTES", 1)
-    for layers in (-1, -2, -2, -1):
+def test_two_models_stay_loaded(toy, made):
+    for layers in (-1, "-1,-2", -1, "-1,-2", [-1, 0], -1):
         call(toy, layers)
-    assert [config.outputs[0].layers for config in made] == [(-1,), (-2,), (-1,)]
-    assert len(tutorial._loaded) == 1
+    call(toy, (-1,), dim=3)  # the same layer in another form; dim is cut off afterwards
+    assert [config.outputs[0].layers for config in made] == [(-1,), (-1, -2), (-1, 0), (-1,)]
 
 
 def test_the_files_of_a_loaded_model_may_go(toy, made, tmp_path):
@@ -71,7 +63,9 @@ def test_a_relative_name_means_another_model_in_another_folder(toy, made, tmp_pa
 def test_a_second_short_call_traces_no_graph(toy, made):
     """Tracing takes longer than many short calls."""
     first, second, third = (call(toy, -1) for _ in range(3))
-    ((extractor, _),) = tutorial._loaded.values()
+    (config,) = made
+    extractor = tutorial._extractor(config, Path.cwd())
+    assert len(made) == 1
     assert extractor.tokenizer._exact.traces == 0
     assert extractor.traces == 1
     for pairs in (second[0], third[0]):
