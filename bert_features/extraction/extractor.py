@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import FIELD_NAMES, InputFormat
 from bert_features.config.kinds import KINDS
@@ -24,7 +23,6 @@ from bert_features.formats.sparse import to_csr
 from bert_features.monitor.interruption import heard
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
-from bert_features.runtime.base import Runtime
 
 # Settings without a meaning for texts in memory, which may be a table with fields.
 _FILE_SETTINGS = {"input_format", "encoding_errors", *InputFormat.model_fields} - {*FIELD_NAMES}
@@ -57,20 +55,6 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
       ConfigError: a setting does not fit the checkpoint, or the wanted device is absent.
     """
 
-    def __init__(
-        self,
-        config: ExtractConfig,
-        *,
-        runtime: Runtime | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        if not isinstance(config, ExtractConfig):
-            raise ConfigError(
-                f"config is {shown(config)}; for a checkpoint call "
-                f"{type(self).__name__}.from_checkpoint({shown(config)})"
-            )
-        super().__init__(config, runtime=runtime, checkpoint=checkpoint)
-
     @classmethod
     def from_checkpoint(cls, checkpoint: str | Path = "minilm", **settings: Any) -> Self:
         """Makes an extractor for a checkpoint.
@@ -100,11 +84,10 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
         other.__dict__.update(self.__dict__)
         return other
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return copy.copy(self)
 
-    def __sklearn_clone__(self) -> Self:
-        return copy.copy(self)
+    __sklearn_clone__ = __deepcopy__
 
     def __reduce__(self) -> tuple[object, ...]:
         names = [output.name for output in self.outputs]

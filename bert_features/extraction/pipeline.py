@@ -19,6 +19,8 @@ from bert_features.config.features import OutputSpec, Scale
 from bert_features.config.kinds import needs
 from bert_features.config.output_specs import as_floats, dense_modules, has_words, needs_pooler
 from bert_features.config.recipe import RECIPE, Canaries, Recipe
+from bert_features.config.settings import shown
+from bert_features.errors import ConfigError
 from bert_features.extraction import losses
 from bert_features.extraction.canaries import compute_canaries
 from bert_features.extraction.counts import Counts, ExampleCounts, counts_by_example
@@ -47,26 +49,7 @@ Examples = Callable[[], Iterable[InputExample]]
 class Pipeline:
     """A checkpoint made ready on a device.
 
-    Copies share its weights.
-
-    Args:
-      config: the settings; the settings of the output file are not used here.
-      runtime: the runtime, if started already; by default the one of the settings.
-      checkpoint: the checkpoint of the settings, if it has been found already.
-
-    Attributes:
-      preparation: the settings, resolved against their checkpoint.
-      config: the settings; `max_seq_length` is resolved against the checkpoint.
-      checkpoint: the checkpoint.
-      outputs: the outputs, resolved against the checkpoint.
-      tokenizer: the checkpoint's tokenizer.
-      devices: the devices that compute.
-      precision: precision of the arithmetic, `float32`, `bfloat16` or `int8`.
-      pieces: the vocabulary, an array of str.
-
-    Raises:
-      CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
-      ConfigError: a setting does not fit the checkpoint, or the wanted device is absent.
+    Copies share its weights. Arguments, attributes and errors are those of `FeatureExtractor`.
     """
 
     def __init__(
@@ -76,6 +59,11 @@ class Pipeline:
         runtime: Runtime | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
+        if not isinstance(config, ExtractConfig):
+            raise ConfigError(
+                f"config is {shown(config)}; for a checkpoint call "
+                f"{type(self).__name__}.from_checkpoint({shown(config)})"
+            )
         import_tensorflow(config.runtime, config.device)
         from bert_features.encoder.step import DeviceStep
         from bert_features.extraction.int8 import calibration_batches
