@@ -7,7 +7,7 @@ import errno
 import importlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
@@ -21,7 +21,6 @@ from bert_features.formats.columns import IdType
 from bert_features.formats.folder import FeatureFiles, FeatureFolder
 from bert_features.formats.manifest import MANIFEST
 from bert_features.formats.reader import FeatureFile
-from bert_features.formats.records import Feature
 from bert_features.formats.restored import as_floats
 from bert_features.formats.views import FeatureView
 
@@ -64,40 +63,13 @@ SUFFIXES: dict[str, str] = {
 }
 
 
-def open_writer(
-    path: str | Path,
-    *,
-    format: str,
-    features: Sequence[Feature],
-    metadata: Mapping[str, Any],
-    id_type: IdType = "int",
-    overwrite: bool = False,
-    checksum: bool = False,
-) -> FeatureWriter:
-    """Begins a features file; use it in a `with` statement.
+def open_writer(path: str | Path, *, format: str, **arguments: Any) -> FeatureWriter:
+    """Begins a features file; the other arguments are those of `FeatureWriter`.
 
-    Args:
-      path: the file to write; it appears when the writer is closed.
-      format: a key of `FORMATS`.
-      features: the features of each batch.
-      metadata: JSON-serialisable facts about the run; `features`, `id_type` and
-        `format_version` are added.
-      id_type: whether the ids of all examples are `int` (64 bits) or `str`.
-      overwrite: whether a file already at `path` may be replaced.
-      checksum: whether to take the checksum of the file while it is written, see `FeatureWriter`.
-
-    Raises:
-      OutputError: the format is unknown, the file exists, or it cannot be created there.
+    Raises OutputError if the format is unknown, the file exists, or it cannot be created there.
     """
     writer: type[FeatureWriter] = _module(format).Writer
-    return writer(
-        Path(path),
-        features=features,
-        metadata=metadata,
-        id_type=id_type,
-        overwrite=overwrite,
-        checksum=checksum,
-    )
+    return writer(Path(path), **arguments)
 
 
 def check_dtype(format: str, dtype: str, error: type[BertFeaturesError] = OutputError) -> None:
