@@ -123,10 +123,6 @@ def _reference(subject: Subject) -> Comparison:
     )
 
 
-def _two_runs(subject: Subject) -> Comparison:
-    return Comparison("two runs of the same texts", subject.together, subject.compute(*TEXTS))
-
-
 def _batch(subject: Subject) -> Comparison:
     return Comparison(
         f"{len(TEXTS)} texts alone with the same in a batch", subject.alone, subject.together
@@ -175,7 +171,9 @@ def _devices(subject: Subject) -> Comparison:
 CHECKS: dict[str, Callable[[Subject], Comparison]] = {
     "golden values": _golden,
     "reference": _reference,
-    "determinism": _two_runs,
+    "determinism": lambda subject: Comparison(
+        "two runs of the same texts", subject.together, subject.compute(*TEXTS)
+    ),
     "batch": _batch,
     "padding": _padding,
     "packing": _packing,

@@ -50,19 +50,17 @@ def plan(
         names = " ".join(inputs)
         raise ConfigError(f"--measure reads the input twice, {names} can be read once; pass a file")
     result = run(settings, inputs)
-    speed = _measure(settings, inputs) if measure else None
+    speed = None
+    if measure:
+        from bert_features.corpus.speed import measure_speed
+
+        speed = measure_speed(settings, inputs)
     if as_json:
         times = {} if speed is None else {"tokens_per_second": speed}
         print(json.dumps(result.as_dict(_format(settings)) | times, indent=1))
         return
     facts = _facts(result, settings, speed)
     print("\n".join([*facts, "", *_histogram(result), "", *_buckets(result, settings)]))
-
-
-def _measure(settings: ExtractConfig, inputs: list[str]) -> float:
-    from bert_features.corpus.speed import measure_speed
-
-    return measure_speed(settings, inputs)
 
 
 def _facts(result: "Plan", settings: ExtractConfig, speed: float | None) -> list[str]:

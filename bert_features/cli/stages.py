@@ -111,10 +111,6 @@ def _less_padding(facts: RunFacts) -> list[str]:
     return []
 
 
-def _for_assembly(facts: RunFacts) -> list[str]:
-    return [*_fewer_bytes(facts), *_more_processes(facts)] or _for_host(facts)
-
-
 def _for_write(facts: RunFacts) -> list[str]:
     changes = ["write Parquet instead of JSON lines"] if facts.is_text else []
     changes += _fewer_bytes(facts)
@@ -157,6 +153,6 @@ _CHANGES: dict[Stage, Callable[[RunFacts], list[str]]] = {
     "tokenize": _for_host,
     "batch": _for_host,
     "device": _for_device,
-    "assemble": _for_assembly,
+    "assemble": lambda facts: [*_fewer_bytes(facts), *_more_processes(facts)] or _for_host(facts),
     "write": _for_write,
 }

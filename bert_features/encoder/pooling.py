@@ -319,12 +319,10 @@ def _highest_at(vectors: Tensor, places: Sequence[Tensor]) -> Tensor:
     return ops.maximum(*(_tokens_at(vectors, at) for at in places))
 
 
-def _cls(vectors: Tensor, units: _Units) -> Tensor:
-    return vectors[:, :1] if units.numbers is None else _first(vectors, units)
-
-
 _UNIT_POOLERS: dict[str, Callable[[Tensor, _Units], Tensor]] = {
-    "cls": _cls,
+    "cls": lambda vectors, units: (
+        vectors[:, :1] if units.numbers is None else _first(vectors, units)
+    ),
     "first": _first,
     "last": _last,
     "max": _max,

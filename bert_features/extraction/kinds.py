@@ -14,7 +14,7 @@ from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SCORED, TARGET_IDS
 from bert_features.config.poolings import LOOKUP
-from bert_features.extraction.terms import cut_terms, terms_of_rows, terms_of_tokens
+from bert_features.extraction.terms import cut_terms, join_terms, terms_of_rows
 from bert_features.formats.records import Rows, splits_of
 
 
@@ -100,8 +100,11 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
     ),
     ("sparse", "term", LOOKUP): Assembly(
         "token",
-        lambda output, placed: terms_of_tokens(
-            output, placed.values, placed.megabatch.columns["values"][placed.tokens], placed.splits
+        lambda output, placed: join_terms(
+            output,
+            np.diff(placed.splits),
+            placed.megabatch.columns["values"][placed.tokens],
+            placed.values,
         ),
     ),
 }

@@ -55,7 +55,11 @@ def make_recipe(
         vocabulary=describe_vocabulary(checkpoint),
         versions=find_versions(runtime),
         texts=_describe_texts(preparation),
-        outputs={each.name: _describe(each, preparation) for each in outputs if _is_vector(each)},
+        outputs={
+            each.name: _describe(each, preparation)
+            for each in outputs
+            if each.dtype != "int32"  # ids
+        },
         arithmetic={
             "runtime": runtime,
             "device": preparation.devices.kind,
@@ -101,7 +105,3 @@ def _describe(output: OutputSpec, preparation: "Preparation") -> dict[str, Any]:
     if KINDS[output.kind].needs == "projection" and sides is not None:
         more["sides"] = {side: asdict(vars(sides)[side]) for side in _SIDES}
     return describe_output(output, preparation.checkpoint.config.num_hidden_layers, **more)
-
-
-def _is_vector(output: OutputSpec) -> bool:
-    return output.dtype != "int32"  # ids

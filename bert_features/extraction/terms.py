@@ -22,14 +22,7 @@ def terms_of_rows(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray
         columns = {"term_ids": ids[kept].astype(np.int32)}
         return Rows(splits_of(kept.sum(1)), columns, {output.name: weights[kept][:, None]})
     lengths = np.diff(np.append(first_rows, len(ids)))
-    return _terms(output, lengths * ids.shape[1], ids, weights)
-
-
-def terms_of_tokens(
-    output: OutputSpec, values: np.ndarray, ids: np.ndarray, splits: np.ndarray
-) -> Rows:
-    """The distinct pieces of each example, from the weights of its tokens, [T, 1]."""
-    return _terms(output, np.diff(splits), ids, values)
+    return join_terms(output, lengths * ids.shape[1], ids, weights)
 
 
 def cut_terms(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
@@ -39,7 +32,9 @@ def cut_terms(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray) ->
     return cut
 
 
-def _terms(output: OutputSpec, lengths: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> Rows:
+def join_terms(
+    output: OutputSpec, lengths: np.ndarray, ids: np.ndarray, weights: np.ndarray
+) -> Rows:
     """Each term once, the heaviest first and of equal ones the lower id; at most K of an example.
 
     Args:

@@ -124,7 +124,9 @@ class Staging:
         for path in map(self.path, self.targets):
             for part in path.rglob("*") if self._folder else [path]:
                 if part.is_file():
-                    size += _sync(part)
+                    with part.open("rb") as file:
+                        os.fsync(file.fileno())
+                        size += os.fstat(file.fileno()).st_size
                 elif part.is_dir():
                     _sync_folder(part)
             if self._folder:
@@ -311,12 +313,6 @@ def _claim(target: Path) -> "tuple[Path, BaseFileLock | None]":
             shutil.rmtree(hidden, ignore_errors=True)
             raise
         _open.discard(hidden)
-
-
-def _sync(path: Path) -> int:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return os.fstat(file.fileno()).st_size
 
 
 def _sync_folder(path: Path) -> None:

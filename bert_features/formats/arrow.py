@@ -25,7 +25,7 @@ from bert_features.formats.arrow_layout import (
     convert_to_arrow,
     schema_of,
 )
-from bert_features.formats.columns import columns_of, convert_to_columns
+from bert_features.formats.columns import bytes_of, columns_of, convert_to_columns
 from bert_features.formats.groups import GroupFile, GroupWriter
 from bert_features.formats.headers import Header, parse_metadata
 from bert_features.formats.records import Feature, FeatureBatch, splits_of
@@ -156,22 +156,15 @@ class ColumnChecksums:
         for name, (rows, dtype, _) in self._columns.items():
             # Splits begin at 0 in every batch; lengths do not depend on where batches were cut.
             values = np.diff(columns[name]) if rows == "splits" else columns[name]
-            data = _text_bytes(values) if dtype == TEXT else _number_bytes(values, dtype)
+            if dtype == TEXT:  # no text of a format with column checksums holds NUL
+                data: Any = "\0".join([*values, ""]).encode()
+            else:
+                data = bytes_of(values.astype(np.dtype(dtype).newbyteorder("<"), copy=False))
             self._crcs[name] = checksum(data, self._crcs[name])
 
     def of_columns(self) -> dict[str, str]:
         """The checksum of each column."""
         return {name: as_hex(crc) for name, crc in self._crcs.items()}
-
-
-def _text_bytes(texts: Any) -> bytes:
-    # No text of a format with column checksums holds NUL.
-    return "\0".join([*texts, ""]).encode()
-
-
-def _number_bytes(values: np.ndarray, dtype: str) -> Any:
-    little = np.dtype(dtype).newbyteorder("<")
-    return np.ascontiguousarray(values, little).reshape(-1).view(np.uint8)
 
 
 def compare(recorded: Mapping[str, str], found: Mapping[str, str], where: str) -> None:

@@ -232,7 +232,10 @@ class FeatureView:
         import pyarrow as pa
 
         source = self._source
-        features = tuple(_without_bfloat16(feature) for feature in self.features)
+        features = tuple(
+            dataclasses.replace(f, dtype="float32") if f.dtype == "bfloat16" else f
+            for f in self.features
+        )
         metadata = source.metadata | {
             "features": [feature.to_metadata() for feature in features],
             "id_type": source.id_type,
@@ -330,11 +333,6 @@ def _encoded(cell: Any) -> Any:
         return cell
     # dtype object: NumPy's bytes type drops trailing NULs, and an empty list would become float64.
     return np.array([text.encode("utf-8") for text in cell], object)
-
-
-def _without_bfloat16(feature: Feature) -> Feature:
-    is_bfloat16 = feature.dtype == "bfloat16"
-    return dataclasses.replace(feature, dtype="float32") if is_bfloat16 else feature
 
 
 def _cell(value: Any) -> Any:

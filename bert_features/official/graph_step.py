@@ -242,7 +242,11 @@ def _stored(checkpoint: str, stand_ins: Mapping[str, Tensor]) -> list[np.ndarray
 def _initial(built: _Built, names: Sequence[str]) -> list[np.ndarray]:
     """The values that the model_fn gives its variables."""
     initial = {name: built.initial[name] for name in names}
-    random = [name for name in names if not _is_restored(initial[name])]
+    random = [
+        name
+        for name in names
+        if all(op.type != "RestoreV2" for op in _ancestors([initial[name]]).values())
+    ]
     if random:
         logger.warning(
             "no checkpoint was read into %d of the %d variables that the predictions depend on: %s",
@@ -255,10 +259,6 @@ def _initial(built: _Built, names: Sequence[str]) -> list[np.ndarray]:
         # Not a call: TensorFlow counts calls of functions that are made again and again, and warns.
         computed = compute.get_concrete_function()()
     return [computed[name].numpy() for name in names]
-
-
-def _is_restored(value: Tensor) -> bool:
-    return any(op.type == "RestoreV2" for op in _ancestors([value]).values())
 
 
 def _computed(

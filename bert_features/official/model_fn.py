@@ -78,7 +78,8 @@ class ModelFn(DeviceStep):
           ValueError: a mode other than PREDICT.
         """
         del labels, params  # the official signature has them; prediction needs neither
-        check_mode(mode)
+        if mode != ModeKeys.PREDICT:
+            raise ValueError(f"Only PREDICT modes are supported: {mode}")
         values = [variable.value for variable in self.weights]
         outputs = self.step(values, both_spellings(features))
         return EstimatorSpec(mode, {"unique_id": features["unique_ids"], **outputs})
@@ -91,12 +92,6 @@ def both_spellings(features: Mapping[str, Any]) -> dict[str, Any]:
         if name in features:
             spelled.setdefault(other, features[name])
     return spelled
-
-
-def check_mode(mode: str) -> None:
-    """Raises ValueError for a mode other than PREDICT."""
-    if mode != ModeKeys.PREDICT:
-        raise ValueError(f"Only PREDICT modes are supported: {mode}")
 
 
 @eagerly

@@ -1,7 +1,7 @@
 """Heat maps: matrices, such as cosines, one for each layer, as coloured cells with labels."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,9 @@ class HeatMap:
             )
             .encode(alt.X("column:O", axis=across), alt.Y("row:O", axis=down), tooltip=hint)
         )
-        low, high = color_range(self.cosines.values())
+        # The range of the colours, the same for all layers.
+        lowest = min(float(matrix.min()) for matrix in self.cosines.values())
+        low, high = min(0.9, math.floor(lowest * 10) / 10), 1.0
         width, height = self.size()
         color = alt.Color(
             "cosine:Q",
@@ -122,9 +124,3 @@ class HeatMap:
             line = alt.Chart(alt.InlineData([{}])).mark_rule(color="white", strokeWidth=3)
             layers += [line.encode(**{axis: alt.value(border * cell)}) for axis in "xy"]
         return alt.layer(*layers).properties(width=width, height=height, **properties)
-
-
-def color_range(matrices: Iterable[np.ndarray]) -> tuple[float, float]:
-    """The lowest and the highest value of the colours, the same for all layers."""
-    lowest = min(float(matrix.min()) for matrix in matrices)
-    return min(0.9, math.floor(lowest * 10) / 10), 1.0

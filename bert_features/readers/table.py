@@ -17,7 +17,6 @@ from typing import Any
 
 from bert_features.config.input_format import FIELD_NAMES, INPUT_FORMATS, FormatRow, InputFormat
 from bert_features.config.settings import shown
-from bert_features.errors import InputError
 from bert_features.readers.fields import FieldError, Fields, choose_fields
 from bert_features.readers.ids import NO_ID, Ids
 from bert_features.readers.input_example import InputExample
@@ -47,7 +46,10 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         records = chain([top], records)
     for line, values in records:
         if len(values) != len(header):
-            raise _wrong_width(source, line, values, header)
+            problem = f"the row has {len(values)} fields, the header {len(header)}"
+            problem += f": {', '.join(header)}"
+            problem = problem if _is_quoted(source) else _with_hint(source, problem)
+            raise source.error(problem, line)
         if values == top[1] is header:  # as in files that were joined
             raise source.error("the row repeats the header; remove it", line)
         unique_id = ids.of(line, NO_ID if id_column is None else values[id_column])
@@ -126,11 +128,6 @@ def _fields(source: Source, header: list[str]) -> Fields:
         return choose_fields(source.input_format, header, "column")
     except FieldError as error:
         raise source.error(_with_hint(source, error, header)) from error
-
-
-def _wrong_width(source: Source, line: int, values: list[str], header: list[str]) -> InputError:
-    problem = f"the row has {len(values)} fields, the header {len(header)}: {', '.join(header)}"
-    return source.error(problem if _is_quoted(source) else _with_hint(source, problem), line)
 
 
 def _records(source: Source) -> Iterator[tuple[int, list[str]]]:

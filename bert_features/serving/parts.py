@@ -108,7 +108,10 @@ def cut(
     Their tokens are not known here, so each character counts as one. Raises InputError if a text
     or a label is not Unicode, or if `spans` do not fit the texts.
     """
-    own = [None] * len(texts) if spans is None else _parse_spans(texts, kind, spans)
+    own: list[tuple[Span, ...] | None] = [None] * len(texts)
+    if spans is not None:  # as `FeatureExtractor.encode` reads them
+        given = map(list, texts) if kind == "words" else texts
+        own = [example.spans for example in examples_of_texts(given, spans=spans)]
     limits = info.limits
     largest = limits.texts, limits.body_bytes - _FRAME_BYTES, limits.tokens, limits.answer_bytes
     encoded: list[tuple[bytes, ...]] = []
@@ -119,8 +122,8 @@ def cut(
         return RequestPart(kind, start, *zip(*encoded, strict=True))
 
     for number, (text, some) in enumerate(zip(texts, own, strict=True)):
-        given = {"texts": text} | ({} if some is None else {"spans": some})
-        one = tuple(_encode(value, f"{name}[{number}]") for name, value in given.items())
+        values = {"texts": text} | ({} if some is None else {"spans": some})
+        one = tuple(_encode(value, f"{name}[{number}]") for name, value in values.items())
         size = _size(text, some, sum(map(len, one)) + 2 * len(one), features, info)
         total: tuple[int, ...] = tuple(map(sum, zip(used, size, strict=True)))
         if encoded and any(a > b for a, b in zip(total, largest, strict=True)):
@@ -130,14 +133,6 @@ def cut(
         used = total
     if encoded:
         yield part()
-
-
-def _parse_spans(
-    texts: Sequence[Any], kind: str, spans: Sequence[Any]
-) -> list[tuple[Span, ...] | None]:
-    """The spans of each text, as `FeatureExtractor.encode` reads them; raises InputError."""
-    given = map(list, texts) if kind == "words" else texts
-    return [example.spans for example in examples_of_texts(given, spans=spans)]
 
 
 def _encode(value: Any, where: str) -> bytes:

@@ -113,7 +113,8 @@ def hbm_bytes(text: str) -> int | None:
         if one.opcode.endswith("-done"):
             total += _copied(one, operands[0], by_name)
         else:
-            total += sum(_hbm_bytes_of(x.type) for x in (one, *operands))
+            arrays = (array for x in (one, *operands) for array in _ARRAY.finditer(x.type))
+            total += sum(_padded_bytes(array) for array in arrays if _space(array) == _HBM)
     return total
 
 
@@ -122,10 +123,6 @@ def _copied(done: Instruction, start: Instruction, by_name: dict[str, Instructio
     ends = [done.type, by_name[start.operands[0]].type] if start.operands else [done.type]
     size = sum(_padded_bytes(array) for array in _ARRAY.finditer(done.type))
     return size * sum(any(_space(array) == _HBM for array in _ARRAY.finditer(x)) for x in ends)
-
-
-def _hbm_bytes_of(type_: str) -> int:
-    return sum(_padded_bytes(a) for a in _ARRAY.finditer(type_) if _space(a) == _HBM)
 
 
 def _space(array: re.Match[str]) -> int:

@@ -18,10 +18,6 @@ from bert_features.config.bert_config import GeluForm
 from bert_features.errors import CheckpointError
 
 
-def _last_part(name: str) -> list[str]:
-    return [Path(name.partition("@")[0]).name]
-
-
 class Source(NamedTuple):
     """One row of the table: a kind of name that a user may give a checkpoint.
 
@@ -39,7 +35,7 @@ class Source(NamedTuple):
 
     matches: Callable[[str], bool]
     fetch: Callable[[str], Path]
-    names: Callable[[str], list[str]] = _last_part
+    names: Callable[[str], list[str]] = lambda name: [Path(name.partition("@")[0]).name]
     sha256: str | None = None
     is_uncased: Callable[[str], bool | None] = lambda name: None
     hidden_act: GeluForm | None = None
@@ -72,10 +68,6 @@ def _published(name: str) -> Path:
         ) from error
 
 
-def _is_uncased(name: str) -> bool:
-    return published.find_published(name).casing == "uncased"
-
-
 SOURCES: dict[str, Source] = {
     "Minilm": Source(lambda name: name == minilm.MINILM, minilm.fetch, sha256=minilm.SHA256),
     "TfHub": Source(tf_hub.is_handle, _tf_hub, tf_hub.names_of),
@@ -84,7 +76,7 @@ SOURCES: dict[str, Source] = {
     "Published": Source(
         lambda name: published.resolve(name) is not None,
         _published,
-        is_uncased=_is_uncased,
+        is_uncased=lambda name: published.find_published(name).casing == "uncased",
         hidden_act="gelu_tanh",  # of google-research/bert, which trained them
     ),
     "Hub": Source(lambda name: hf_hub.parse(name) is not None, hf_hub.fetch),

@@ -85,7 +85,11 @@ def fetch(url: str) -> Path:
             ".safetensors file or pytorch_model.bin, or the prefix of a TensorFlow checkpoint"
         )
     safe = {posixpath.dirname(name) for name in parts if name.endswith(".safetensors")}
-    needed = [n for n in parts if posixpath.dirname(n) not in safe or not _is_pickle(n)]
+    needed = [
+        n
+        for n in parts
+        if posixpath.dirname(n) not in safe or not _PICKLE.fullmatch(posixpath.basename(n))
+    ]
     return _copied(url, filesystem, folder, {name: entries[name] for name in needed}) / file
 
 
@@ -130,10 +134,6 @@ def _is_part(name: str, file: str) -> bool:
 def _holds_weights(name: str) -> bool:
     base = posixpath.basename(name)
     return _WEIGHTS.fullmatch(base) is not None or is_weights_file(base)
-
-
-def _is_pickle(name: str) -> bool:
-    return _PICKLE.fullmatch(posixpath.basename(name)) is not None
 
 
 def _copied(url: str, filesystem: Any, folder: str, entries: Mapping[str, Entry]) -> Path:

@@ -45,12 +45,12 @@ def in_todays_spelling(name: str) -> str:
 def name_at_path(path: str) -> str:
     """The name of the variable at a path in the saved objects of an encoder."""
     path = re.sub(r"^(encoder|model|encoder_network)/", "", path)
-    path = re.sub(r"^layer_with_weights-(\d+)/(?=_)", _block_of_layer, path)
+    # The blocks come after the four layers of the embeddings.
+    path = re.sub(
+        r"^layer_with_weights-(\d+)/(?=_)",
+        lambda found: f"_transformer_layers/{int(found[1]) - 4}/",
+        path,
+    )
     for pattern, name in _PATHS.items():
         path = re.sub(pattern, name, path, count=1)
     return path
-
-
-def _block_of_layer(match: re.Match[str]) -> str:
-    # The blocks come after the four layers of the embeddings.
-    return f"_transformer_layers/{int(match[1]) - 4}/"

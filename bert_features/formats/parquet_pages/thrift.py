@@ -56,10 +56,6 @@ def _signed(value: int) -> bytes:
     return encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def _binary(value: bytes) -> bytes:
-    return encode_unsigned(len(value)) + value
-
-
 def _list(value: tuple[int, list[Any]]) -> bytes:
     kind, items = value
     length = len(items)
@@ -79,7 +75,7 @@ _ENCODERS: dict[int, Callable[[Any], bytes]] = {
     BYTE: lambda value: bytes([value]),
     **dict.fromkeys((I16, I32, I64), _signed),
     DOUBLE: bytes,
-    BINARY: _binary,
+    BINARY: lambda value: encode_unsigned(len(value)) + value,
     LIST: _list,
     STRUCT: encode_struct,
 }
