@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from bert_features.corpus.folder import UNKNOWN, Holder, find_holders, holding
+from bert_features.config.shards import Shard
+from bert_features.corpus.folder import MARK, UNKNOWN, Holder, find_holders, holding, is_seen
 from bert_features.errors import OutputError
 
 
@@ -82,3 +83,12 @@ def test_a_run_begins_while_someone_asks(tmp_path, monkeypatch):
     with holding(folder):
         pass
     timer.join()
+
+
+@pytest.mark.parametrize("share", [Shard(), Shard(1, 4)])
+def test_a_folder_is_seen_where_the_mark_of_its_run_is(tmp_path, share):
+    with holding(tmp_path, share=share):
+        assert is_seen(tmp_path, MARK)
+        assert not is_seen(tmp_path, "of another run")
+        assert not is_seen(tmp_path / "not-mounted", MARK)
+    assert not is_seen(tmp_path, MARK)

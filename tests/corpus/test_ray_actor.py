@@ -4,6 +4,7 @@ import pickle
 import re
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -95,5 +96,10 @@ def test_what_a_node_lacks_is_named_with_the_node(job):
     *_, error = actor_of(replace(job, config=config)).load()
     assert isinstance(error, CheckpointError)
     assert re.match(rf"Ray node {NODE}: there is no checkpoint '/not/there'", str(error))
+    actor = actor_of(job)
+    actor.load()
+    Path(job.manifest.inputs[0].path).unlink()
+    *_, error = actor.write(0, job.manifest.recipe)
+    assert re.fullmatch(rf"Ray node {NODE}: cannot read .*in\.txt: No such file.*", str(error))
     missing = pickle.loads(pickle.dumps(_name_node(MissingExtraError("JAX", "jax"))))
     assert re.match(rf"Ray node {NODE}: JAX is not installed. Install it with: ", str(missing))
