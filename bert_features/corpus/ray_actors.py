@@ -38,7 +38,7 @@ logger = logging.getLogger("bert_features")
 _TRIES = 3  # of a shard whose actor is lost
 _TICK_SECONDS, _NEWS_SECONDS = 0.1, 0.5
 _WAIT_SECONDS = 30.0  # before the run says what it waits for
-_GRACE_SECONDS = 30.0  # to remove what is half-written; a step may take seconds
+_GRACE_SECONDS = 20.0  # to remove what is half-written, before Kubernetes kills at 30
 _MAX_NEWS = 1000
 
 
