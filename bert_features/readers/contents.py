@@ -13,12 +13,12 @@ logger = logging.getLogger("bert_features")
 
 # The key of our metadata in the schema of a Parquet file.
 METADATA_KEY = b"bert_features"
-# How files begin that are never texts. Features are written in these formats.
+# How files begin that are never lines of text. Features are written in these formats.
 _MAGIC = {
-    b"ARROW1\0\0": "an Arrow file",
-    b"PAR1\x15": "a Parquet file",
-    b"\x89HDF\r\n": "an HDF5 file",
-    b"PK\x03\x04": "a zip archive, as .npz, .xlsx and .docx are",
+    b"ARROW1\0\0": ("arrow", "an Arrow file"),
+    b"PAR1\x15": ("parquet", "a Parquet file"),
+    b"\x89HDF\r\n": ("hdf5", "an HDF5 file"),
+    b"PK\x03\x04": ("npz", "a zip archive, as .npz, .xlsx and .docx are"),
 }
 _LENGTH_BYTES, _CHECKSUM_BYTES = 8, 4
 # A line of the official script or of ours: the id, then the features of a level.
@@ -48,10 +48,10 @@ _CONLL = re.compile(r"\S+(?:[ \t]\S+)*(?:\t\S+| (?:O|[A-Z]-\S+|[A-Z0-9$.,:;'`()#
 _CONLLU = re.compile(r"\d+(?:[-.]\d+)?(?:\t[^\t]+){9}$")
 
 
-def features_error(name: str, kind: str = "") -> InputError:
-    """The error that refuses a features file as an input; `kind` if that is all that is known."""
+def features_error(name: str, format: str = "", kind: str = "") -> InputError:
+    """The error that refuses features as an input; `format` and `kind` if no more is known."""
     what = f"is {kind}; it probably holds" if kind else "holds"
-    other = ", or pass input_format='parquet' if it has texts" if "Parquet" in kind else ""
+    other = f", or pass input_format={format!r} if it has texts" if format in INPUT_FORMATS else ""
     return InputError(
         f"{name} {what} the features of a run, not texts; name the texts that they were computed "
         f"from{other}"
@@ -67,9 +67,9 @@ def check_no_features(name: str, beginning: bytes) -> None:
     """Refuses an input of text that begins as a features file does; raises InputError."""
     if _JSON_FEATURES.match(beginning) or _is_tfrecord(beginning):
         raise features_error(name)
-    for magic, kind in _MAGIC.items():
+    for magic, format_and_kind in _MAGIC.items():
         if beginning.startswith(magic):
-            raise features_error(name, kind)
+            raise features_error(name, *format_and_kind)
 
 
 def _is_tfrecord(beginning: bytes) -> bool:

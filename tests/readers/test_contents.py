@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from bert_features.config.input_format import INPUT_FORMATS
 from bert_features.errors import InputError
 from bert_features.readers.contents import likely_format, sample_lines
 from tests.cli.command_line import run
@@ -70,6 +71,20 @@ def test_features_under_other_names(features_file, tmp_path):
             packed = gzip.compress(content) if name.endswith(".gz") else content
             with pytest.raises(InputError, match=REFUSED):
                 read(write_input(tmp_path, name, packed))
+
+
+def test_a_binary_file_of_texts_under_another_name(tmp_path, monkeypatch):
+    parquet, arrow = (
+        write_input(tmp_path, name, content)
+        for name, content in (("p.txt", b"PAR1\x15\n"), ("a.txt", b"ARROW1\0\0\n"))
+    )
+    with pytest.raises(InputError, match="or pass input_format='parquet' if it has texts"):
+        read(parquet)
+    with pytest.raises(InputError, match=f"{REFUSED}$"):
+        read(arrow)
+    monkeypatch.setitem(INPUT_FORMATS, "arrow", INPUT_FORMATS["parquet"])
+    with pytest.raises(InputError, match="or pass input_format='arrow' if it has texts"):
+        read(arrow)
 
 
 def test_what_only_looks_like_features_is_read(tmp_path):
