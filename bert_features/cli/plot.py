@@ -183,7 +183,7 @@ def word(
 def scatter(
     input_path: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="File of labelled texts: csv, tsv, jsonl or Parquet."),
+        typer.Argument(metavar="FILE", help="File of labelled texts; see --label-field."),
     ],
     output: OutputOption,
     settings: ExtractConfig,

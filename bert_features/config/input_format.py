@@ -80,8 +80,8 @@ class InputFormat(Settings):
 
     `text` has a text or a pair `a ||| b` on each line, `words` the same, but words separated by
     white space, `jsonl` a JSON object; `json` is an array of objects, or has one on each line.
-    `csv` and `tsv` have a header, `conll` and `conllu` a word on each line and an empty line after
-    each sentence.
+    `csv` and `tsv` have a header, `parquet` columns, `conll` and `conllu` a word on each line and
+    an empty line after each sentence.
 
     A field is a column of a table or a key of JSON objects. A field that is named here must exist;
     a field that is not named is read under its usual name if that exists. Fields of csv and tsv

@@ -144,8 +144,8 @@ def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:
 def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tuple[OutputSpec, ...]:
     """The outputs as the device step computes them.
 
-    If long texts are computed in windows, the vectors of a sequence or a span are put together from
-    its windows, and cut, scaled and cast only after that, on the host.
+    If an example may have several rows, the vectors of a sequence or a span are put together from
+    them on the host, and scaled and cast only there; those of a span are also cut only there.
     """
     # int8 and binary are made on the host, where NaN and infinity are counted before.
     outputs = as_floats(outputs)

@@ -6,8 +6,9 @@ use; what each setting decides stands where it is declared (`settings.Decides`).
 | use | what must agree |
 |---|---|
 | comparing, searching, reading files as one, taking a scale | what decides the vectors: `vectors` |
-| the cache | that, and what decides their digits: `digest` |
-| a run that is resumed, repaired or on several nodes | what decides the bytes: `changes` |
+| the cache | that, and what decides their digits: `digest`, and more (`cache_key`) |
+| a run that is resumed, repaired or on several nodes | what decides the bytes: `changes`; then |
+| | `vectors` and `arithmetic` (`check_ready` in `corpus/resuming.py`) |
 """
 
 import base64

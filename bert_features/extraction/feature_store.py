@@ -1,7 +1,7 @@
 """FeatureStore: finished features by their text, in a file that several processes may share.
 
 It is an SQLite table from the key of a text to its entry; under no key are the canaries of the run
-that made it. Its name is the digest of the recipe. Importing this imports no framework.
+that made it. Its name has the first 32 digits of its key. Importing this imports no framework.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class FeatureStore:
 
     Args:
       place: where the file is.
-      key: the digest of all that features depend on beside the text. Each has a file of its own.
+      key: what `recipe.cache_key` gives. Each has a file of its own.
       recipe: that of the run. A file with other canaries is replaced.
 
     Attributes:
