@@ -8,7 +8,6 @@ import pytest
 from bert_features.batches.bucketing import FILLER_ID
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import LongText
-from bert_features.errors import InputError
 from bert_features.official.features import convert_examples_to_features
 from bert_features.readers.input_example import InputExample
 from bert_features.text.tokenization import FullTokenizer
@@ -147,17 +146,6 @@ def test_the_input_is_read_as_it_is_needed(tokenizer):
     input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, megabatch_tokens=1000)
     next(iter(input_fn({"batch_size": 4})))
     assert 0 < taken < 100_000
-
-
-def test_what_the_examples_raise_is_kept(tokenizer):
-    def broken():
-        yield InputExample(0, "is")
-        raise InputError("line 2 is bad")
-
-    input_fn = TextInputFn(broken, tokenizer, buckets=BUCKETS)
-    with pytest.raises(Exception, match="line 2 is bad"):
-        list(input_fn({"batch_size": 4}))
-    assert isinstance(input_fn.error, InputError)
 
 
 def test_windows_have_columns_of_their_own(tokenizer):

@@ -66,8 +66,7 @@ def test_a_window_of_one_token_on_a_tpu(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("device", "choices"),
-    [("cpu", {}), ("cpu", {"row_limit": 4}), ("tpu", {})],
+    ("device", "choices"), [("cpu", {}), ("cpu", {"row_limit": 4}), ("tpu", {})]
 )
 @pytest.mark.parametrize("name", UNSEEN)
 def test_tokens_that_attend_to_nothing(name, device, choices, tmp_path):

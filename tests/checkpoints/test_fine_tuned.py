@@ -5,7 +5,6 @@ import logging
 import keras
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from bert_features import BertFeatures, FeatureExtractor
 from bert_features.errors import ConfigError, OutputError
@@ -48,20 +47,6 @@ def test_a_classifier_of_run_classifier(tmp_path, caplog):
     google = TOY.model_copy(update={"hidden_act": "gelu_tanh"})
     assert_features(folder, WEIGHTS, config=google)
     assert "ignoring the heads output_bias, output_weights" in caplog.text
-
-
-@pytest.mark.parametrize("head", ["classifier", "qa_outputs"])
-def test_a_hugging_face_model_with_a_head(tmp_path, caplog, head):
-    """As `BertForSequenceClassification` and `BertForQuestionAnswering` are saved."""
-    caplog.set_level(logging.INFO, "bert_features")
-    folder = write_directory(tmp_path / "uncased", TOY, TOY_VOCAB, WEIGHTS)
-    path = folder / "model.safetensors"
-    tensors = {f"bert.{name}": value for name, value in load_file(path).items()}
-    tensors[f"{head}.weight"] = np.ones((2, 8), np.float32)
-    tensors[f"{head}.bias"] = np.ones(2, np.float32)
-    save_file(tensors, path)
-    assert_features(folder, WEIGHTS, config=TOY.model_copy(update={"hidden_act": "gelu_erf"}))
-    assert f"ignoring the heads {head}.bias, {head}.weight" in caplog.text
 
 
 @pytest.fixture(scope="module")

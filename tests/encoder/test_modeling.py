@@ -57,26 +57,10 @@ def test_random_weights_at_the_width_of_bert_base():
     assert_states_equal_reference(config, weights, random_batch(config, [24, 9], 24))
 
 
-@pytest.mark.slow
-def test_minilm(minilm_dir):
-    """With the erf form of GELU; test_official_layers has the other."""
-    checkpoint = find_checkpoint(minilm_dir)
-    batch = random_batch(checkpoint.config, [40, 13, 2], 40)
-    assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
-
-
 def test_a_published_tf1_checkpoint(data):
     checkpoint = find_checkpoint(data / "keras_bert_tf1")
     batch = random_batch(checkpoint.config, [16, 5], 16)
     assert_states_equal_reference(checkpoint.config, read_weights(checkpoint), batch)
-
-
-def test_pooler():
-    weights = random_weights(TOY)
-    batch = random_batch(TOY, [7, 3], 7)
-    outputs = make(TOY, weights, with_pooler=True)(batch)
-    expected = NumpyEncoder(TOY, weights).pooled(reference_states(TOY, weights, batch)[-1])
-    np.testing.assert_allclose(outputs["pooled_output"], expected, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("num_blocks", [0, 1, 2])
@@ -98,17 +82,6 @@ def test_a_mask_of_floats():
     # As the runtimes call it; in a user's call a mask of floats is refused.
     found, _ = encoder.stateless_call(encoder.trainable_variables, [], batch)
     np.testing.assert_array_equal(found["sequence_output"], wanted)
-
-
-def test_padding_does_not_matter():
-    encoder = make(TOY, random_weights(TOY))
-    short, long = random_batch(TOY, [6, 4], 6), random_batch(TOY, [6, 4], 20)
-    for name in long:
-        long[name][:, :6] = short[name]
-    long["input_word_ids"][:, 6:] = 5  # whatever lies under the mask
-    a, b = (np.asarray(encoder(x)["sequence_output"]) for x in (short, long))
-    real = short["input_mask"] == 1
-    np.testing.assert_allclose(a[real], b[:, :6][real], rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

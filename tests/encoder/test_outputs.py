@@ -20,8 +20,7 @@ def test_states_count_the_embeddings():
 @pytest.mark.parametrize("number", [-1, 3])
 def test_a_state_out_of_range(number):
     with pytest.raises(
-        ConfigError,
-        match=rf"state {number} is outside \[0, 2\]: this encoder computed 2 blocks",
+        ConfigError, match=rf"state {number} is outside \[0, 2\]: this encoder computed 2 blocks"
     ):
         OUTPUTS.state(number)
 

@@ -7,7 +7,6 @@ from bert_features import ExtractConfig, FeatureExtractor, extract, read_feature
 from bert_features.config import output_specs
 from bert_features.corpus.preview import plan
 from bert_features.errors import ConfigError
-from bert_features.formats import FORMATS
 from tests.cli.command_line import run
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_outputs import show_attention
@@ -108,31 +107,24 @@ def test_texts_in_memory(toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_every_format_and_its_plan(toy, tmp_path, file_format):
-    config = make_config(toy, format=file_format)
-    source, target = write_texts(tmp_path / "in.txt"), tmp_path / "out"
+@pytest.mark.parametrize(
+    ("dtype", "atol"), [("float32", 1e-5), ("float16", 1e-3), ("bfloat16", 8e-3)]
+)
+def test_a_file_and_its_plan(toy, tmp_path, dtype, atol):
+    config = make_config(toy, dtype=dtype)
+    source, target = write_texts(tmp_path / "in.txt"), tmp_path / "out.tfrecord"
     extract(config, source, target)
-    opened = read_features(target, format=file_format)
-    assert_attention(opened)
+    opened = read_features(target)
+    assert {feature.dtype for feature in opened.features} == {dtype}
+    assert_attention(opened, atol)
     attention = opened.features[0]
     assert (attention.kind, attention.level, attention.heads) == ("attention", "token_pair", (0, 1))
     values, splits = opened.ragged("attention_0")
     sizes = [len(record.tokens) for record in opened]
     assert np.diff(splits).tolist() == [size * size for size in sizes]
     assert len(values) == splits[-1]
-    stored = sum(opened.ragged(feature.name)[0].size for feature in opened.features)
-    per_value = 10.5 if file_format == "jsonl" else 4
-    assert plan(config, source).output_bytes(file_format) == int(stored * per_value)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision(toy, tmp_path, dtype):
-    source = write_texts(tmp_path / "in.txt")
-    extract(make_config(toy, dtype=dtype), source, tmp_path / "out.tfrecord")
-    opened = read_features(tmp_path / "out.tfrecord")
-    assert {feature.dtype for feature in opened.features} == {dtype}
-    assert_attention(opened, {"float16": 1e-3, "bfloat16": 8e-3}[dtype])
+    stored = sum(opened.ragged(feature.name)[0].nbytes for feature in opened.features)
+    assert plan(config, source).output_bytes("tfrecord") == stored
 
 
 REFUSED = [
@@ -166,24 +158,6 @@ def test_encode(toy):
     np.testing.assert_allclose(single, records[1].features["attention_0"], rtol=0, atol=1e-5)
     values = extractor.encode(TEXTS[1], "cls")
     np.testing.assert_allclose(values, expected(records[1].tokens)[0]["cls"], rtol=0, atol=1e-5)
-
-
-def test_repeated_texts_a_cache_and_shards(toy, tmp_path):
-    source = write_texts(tmp_path / "in.txt")
-    source.write_text(source.read_text() * 2)
-    settings = {"cache": str(tmp_path / "cache"), "format": "npz"}
-    first = extract(make_config(toy, **settings), source, tmp_path / "first.npz").counts
-    assert first.examples_reused == len(TEXTS)
-    in_shards = make_config(toy, shard_examples=4, **settings)
-    second = extract(in_shards, source, f"{tmp_path}/second/").counts
-    assert second.examples_reused == 2 * len(TEXTS)
-    plain = list(FeatureExtractor(make_config(toy, uniform_batches=True))(TEXTS)) * 2
-    for path in ("first.npz", "second"):
-        opened = read_features(tmp_path / path, verify=True)
-        for found, expected in zip(opened, plain, strict=True):
-            assert (found.tokens, found.words) == (expected.tokens, expected.words)
-            for name, values in expected.features.items():
-                np.testing.assert_array_equal(found.features[name], values)
 
 
 def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeypatch):

@@ -5,14 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_features import (
-    ExtractConfig,
-    FeatureExtractor,
-    extract,
-    nearest,
-    plan,
-    read_features,
-)
+from bert_features import ExtractConfig, FeatureExtractor, extract, nearest, plan, read_features
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.extraction.checks import check_input_and_checkpoint
 from bert_features.extraction.feature_store import FeatureStore

@@ -105,7 +105,7 @@ def test_tokens_and_words_are_padded_or_ragged(extractor, records, output):
 
 @pytest.mark.slow
 def test_a_single_text_gives_its_own_array(extractor):
-    (record,) = extractor(["is this jacksonville ?"])
+    (record,) = extractor("is this jacksonville ?")
     for text in ("is this jacksonville ?", InputExample("x", "is this jacksonville ?")):
         for output, shape in {"sequence": (8,), "token": (8, 8), "word": (4, 8)}.items():
             vector = extractor.encode(text, output)
@@ -170,12 +170,6 @@ def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
     extractor.encode(["xx yy zz"], "sequence")
     (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
     assert "3 of 3 tokens" in warning.getMessage()
-
-
-def test_a_single_text_is_taken_by_a_call_too(extractor, records):
-    (record,) = extractor(TEXTS[1])
-    np.testing.assert_allclose(record.features["word"], records[1].features["word"], atol=1e-6)
-    assert extractor.encode(TEXTS[1], "word").shape == record.features["word"].shape
 
 
 def test_names_of_other_libraries(extractor):

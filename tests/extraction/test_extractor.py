@@ -17,7 +17,6 @@ from bert_features.readers.input_example import InputExample
 from tests.conftest import NUM_DEVICES
 from tests.corpus.runs import wait_until
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.toy import TOY, random_weights
 
 BANK = (
     "After stealing money from the bank vault, the bank robber was seen fishing on the "
@@ -209,41 +208,21 @@ def test_order_and_ids_are_the_inputs(toy, tmp_path):
     assert summary.bytes_written == (tmp_path / "out.parquet").stat().st_size
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "jsonl", "hdf5"])
-def test_every_format_holds_what_the_extractor_gives(toy, tmp_path, file_format):
+def test_a_file_holds_what_the_extractor_gives(toy, tmp_path):
     texts = [*texts_of_many_lengths(9), "", "jacksonville ?"]
     path = tmp_path / "in.txt"
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     settings = {"checkpoint": toy, "layers": (-1, 0), "dtype": "float16", **TOY_SETTINGS}
-    config = ExtractConfig.of(settings | {"format": file_format})
-    extract(config, path, tmp_path / "out")
-    file = read_features(tmp_path / "out", format=file_format)
+    config = ExtractConfig.of(settings)
+    extract(config, path, tmp_path / "out.hdf5")
+    file = read_features(tmp_path / "out.hdf5")
     for got, want in zip(file, FeatureExtractor(config)(texts), strict=True):
         assert (got.unique_id, got.tokens) == (want.unique_id, want.tokens)
         for name, values in want.features.items():
-            atol = 5.1e-7 if file_format == "jsonl" else 0
-            np.testing.assert_allclose(
-                got.features[name].astype(np.float32), values.astype(np.float32), rtol=0, atol=atol
-            )
+            np.testing.assert_array_equal(got.features[name], values)
     assert file.recipe.settings["outputs"][0]["layers"] == [-1, 0]
     assert file.recipe.checkpoint["sha256"] == weights_sha256(find_checkpoint(toy))
     assert file.recipe.versions.keys() >= {"bert_features", "tensorflow", "keras"}
-
-
-def test_pairs(toy, tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("is this jacksonville ? ||| no it is not .\n")
-    config = ExtractConfig.of({"checkpoint": toy, "layers": (-1,), **TOY_SETTINGS})
-    extract(config, path, tmp_path / "o.parquet")
-    (record,) = read_features(tmp_path / "o.parquet")
-    assert " ".join(record.tokens) == (
-        "[CLS] is this jack ##son ##ville ? [SEP] no it is not . [SEP]"
-    )
-    ids = record.token_ids[None]
-    types = np.array([[0] * 8 + [1] * 6])
-    expected = NumpyEncoder(find_checkpoint(toy).config, random_weights(TOY))
-    want = expected(ids, np.ones_like(ids), types)[-1][0]
-    np.testing.assert_allclose(record.features["layer_output_0"], want, rtol=0, atol=2e-5)
 
 
 def test_progress_is_told(toy, tmp_path):

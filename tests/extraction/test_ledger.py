@@ -1,8 +1,6 @@
 """The ledger: a line for each example, whole or not at all."""
 
-import contextlib
 import json
-import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import OutputError
 from bert_features.extraction.counts import ExampleCounts
 from bert_features.extraction.ledger import Ledger
+from tests.formats.feature_files import full_disk
 
 SETTINGS = {"layers": (-1,), "max_seq_length": 6, "buckets": (), "batch_size": 4}
 
@@ -65,17 +64,6 @@ def test_the_output_and_its_sidecar_are_no_ledger(toy, tmp_path, ledger):
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-@contextlib.contextmanager
-def full_disk():
-    """No file may grow beyond 10 bytes; not even the one that pytest's report goes to."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def test_it_is_written_where_it_was_begun(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -90,7 +78,7 @@ def test_it_is_written_where_it_was_begun(tmp_path, monkeypatch):
 def test_a_full_disk(tmp_path, count):
     ledger = Ledger(tmp_path / "ledger")
     message = r"^cannot write the ledger .*: File too large; nothing was left behind$"
-    with full_disk(), pytest.raises(OutputError, match=message):
+    with full_disk(10), pytest.raises(OutputError, match=message):
         _fill(ledger, count)
     assert list(tmp_path.iterdir()) == []
 

@@ -11,7 +11,6 @@ from bert_features import ExtractConfig, FeatureExtractor, extract, read_feature
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.encoder import masked_lm
-from bert_features.formats import FORMATS
 from tests import families
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.numpy_masked_lm import log_probabilities
@@ -69,13 +68,11 @@ def test_mask_is_a_token_only_beside_such_an_output():
     assert record.words == ("[", "MASK", "]")
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_every_format_carries_both_features(tmp_path, file_format):
+def test_a_file_has_both_features(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("\n".join(" ||| ".join(r["texts"]) for r in GOLDEN["masked"]) + "\n")
-    target = tmp_path / "out"
-    extract(make_config(format=file_format), source, target)
-    opened = read_features(target, format=file_format)
+    extract(make_config(), source, tmp_path / "out.npz")
+    opened = read_features(tmp_path / "out.npz")
     assert [(f.name, f.dtype, f.kind) for f in opened.features] == [
         ("likely", "float32", "masked_lm"),
         ("likely_ids", "int32", "masked_lm"),
@@ -83,17 +80,6 @@ def test_every_format_carries_both_features(tmp_path, file_format):
     records = list(opened)
     assert records[0].tokens[2] == "[MASK]"
     assert_golden(records, 1e-5)
-
-
-def test_a_cache_keeps_both_features(tmp_path):
-    source = tmp_path / "in.txt"
-    source.write_text("the [MASK]\nno\nthe [MASK]\n")
-    config = make_config(cache=str(tmp_path / "cache"))
-    first, second = (extract(config, source, tmp_path / f"{name}.npz") for name in "ab")
-    assert (first.counts.examples_reused, second.counts.examples_from_cache) == (1, 3)
-    for a, b in zip(*(read_features(tmp_path / f"{name}.npz") for name in "ab"), strict=True):
-        for name in ("likely", "likely_ids"):
-            np.testing.assert_array_equal(a.features[name], b.features[name])
 
 
 def test_windows_and_truncation():

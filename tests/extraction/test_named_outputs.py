@@ -14,7 +14,6 @@ from bert_features.text.vocabulary import CLS, SEP
 from tests.reference import numpy_outputs
 from tests.reference.full_tokenizer import ReferenceTokenizer, basic_tokenize
 from tests.reference.numpy_encoder import NumpyEncoder
-from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 SETTINGS = {"max_seq_length": 16, "buckets": (8,), "batch_size": 4, "do_lower_case": True}
@@ -237,13 +236,6 @@ def test_a_word_longer_than_the_window(toy):
     )  # fmt: skip
     with pytest.raises(InputError, match="example 1 has a word of 5 pieces"):
         extractor(["a", "a b ?????"])
-
-
-def test_a_checkpoint_without_a_pooler_has_no_pooled_output(tmp_path):
-    weights = {name: value for name, value in WEIGHTS.items() if not name.startswith("pooler")}
-    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, weights, kind="tf1")
-    with pytest.raises(Exception, match="has no pooler"):
-        FeatureExtractor.from_checkpoint(folder, level="sequence", pooling="pooler", **SETTINGS)
 
 
 def test_some_of_the_outputs_alone(toy):

@@ -35,8 +35,7 @@ def test_batches_of_a_cpu_end_early_unless_settings_declare_their_shapes(toy, gi
 
 
 @pytest.mark.parametrize(
-    ("given", "tokens"),
-    [({"batch_tokens": 70}, 70), ({"batch_size": 4, "max_seq_length": 8}, 32)],
+    ("given", "tokens"), [({"batch_tokens": 70}, 70), ({"batch_size": 4, "max_seq_length": 8}, 32)]
 )
 def test_the_tokens_of_a_full_batch(toy, given, tokens):
     settings = {"checkpoint": toy, "layers": (-1,), **given}

@@ -161,10 +161,7 @@ def test_the_cache_serves_the_next_run(run, texts, tmp_path):
     assert third.examples_reused == EXAMPLES
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"layers": (-2,)}, {"batch_tokens": 128}],
-)
+@pytest.mark.parametrize("other", [{"layers": (-2,)}, {"batch_tokens": 128}])
 def test_the_cache_of_other_settings_is_not_used(run, tmp_path, other):
     run(cache=str(tmp_path / "cache"))
     counts, *_ = run(cache=str(tmp_path / "cache"), **other)

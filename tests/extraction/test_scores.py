@@ -76,26 +76,14 @@ def test_both_texts_of_a_pair_are_scored():
     )
 
 
-def test_a_run_with_shards_and_a_cache(tmp_path):
-    source = tmp_path / "in.txt"
-    source.write_text("\n".join([*TEXTS, TEXTS[0]]) + "\n")
-    cache = str(tmp_path / "cache")
-    config = make_config("token", shard_examples=2, cache=cache)
-    first = extract(config, source, f"{tmp_path / 'a'}/")
-    assert first.counts.examples == 6
-    assert first.counts.rows == 25 + 6  # one for each piece
-    records = list(read_features(tmp_path / "a"))
-    assert_scores(records[:-1])
-    np.testing.assert_array_equal(records[-1].features["score"], records[0].features["score"])
-    second = extract(config, source, tmp_path / "b.npz")
-    assert second.counts.examples_from_cache == 6
-
-
-def test_the_plan_counts_the_rows(tmp_path):
+def test_a_run_and_its_plan_count_the_rows(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("\n".join(TEXTS) + "\n")
     planned = plan(make_config("token"), source)
-    assert planned.rows == 25
+    assert planned.rows == 25  # one for each piece
+    summary = extract(make_config("token"), source, tmp_path / "out.npz")
+    assert summary.counts.rows == planned.rows
+    assert_scores(read_features(tmp_path / "out.npz"))
     assert planned.tokens == sum(len(r["ids"]) * len(r["original"]) for r in SCORED)
     assert planned.output_tokens == sum(len(record["ids"]) for record in SCORED)
 

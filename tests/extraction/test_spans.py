@@ -123,7 +123,7 @@ def lines(*records):
 
 
 @pytest.mark.slow
-def test_a_folder_repeats_and_the_cache_have_the_same_bytes(settings, tmp_path):
+def test_the_counts_of_a_run_and_of_the_cache(settings, tmp_path):
     (path := tmp_path / "in.jsonl").write_text(
         lines(
             {"text": TEXT, "s": [[0, 7, "one"], [8, 15], [15, 16]]},
@@ -134,13 +134,12 @@ def test_a_folder_repeats_and_the_cache_have_the_same_bytes(settings, tmp_path):
         )
     )
     config = ExtractConfig.of({**settings, "span_field": "s", "cache": str(tmp_path / "cache")})
-    alone = extract(config, path, tmp_path / "a.npz", ledger_path=tmp_path / "a.jsonl")
-    again = extract(config, path, tmp_path / "b.npz", ledger_path=tmp_path / "b.jsonl")
-    for name in ("{}.npz", "{}.jsonl"):
-        a, b = ((tmp_path / name.format(file)).read_bytes() for file in "ab")
-        assert a == b
-    assert (alone.counts.examples_reused, again.counts.examples_from_cache) == (1, 5)
-    for counts in (alone.counts, again.counts):
+    alone, again = (
+        extract(config, path, tmp_path / f"{n}.npz", ledger_path=tmp_path / f"{n}.jsonl").counts
+        for n in "ab"
+    )
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    for counts in (alone, again):
         found = counts.spans, counts.spans_blank, counts.spans_cut, counts.spans_lost
         assert found == (9, 2, 1, 1)
     ledger = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
@@ -153,17 +152,6 @@ def test_a_folder_repeats_and_the_cache_have_the_same_bytes(settings, tmp_path):
     planned = plan(config, path)
     assert planned.spans == 9
     assert planned.output_bytes("npz") == file.ragged("features")[0].nbytes
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    sharded = config.model_copy(update={"shard_examples": 2, "cache": None})
-    extract(sharded, path, f"{folder}/")
-    shards = sorted(folder.glob("*.parquet"))
-    before = shards[1].read_bytes()
-    shards[1].unlink()
-    extract(sharded, path, f"{folder}/")
-    assert shards[1].read_bytes() == before
-    with pytest.raises(OutputError, match=r"span_field 's', now None"):
-        extract(sharded.model_copy(update={"span_field": None, "spans": "4"}), path, f"{folder}/")
 
 
 def test_rows_of_tables_and_neighbors(settings, tmp_path):

@@ -1,7 +1,9 @@
 """What the tests of formats share: batches, files, and what a file must give back."""
 
+import contextlib
 import dataclasses
 import json
+import resource
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_features.config.levels import LEVELS, TEXT
 from bert_features.config.poolings import Level
 from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum_of_ends, checksum_of_file
@@ -23,19 +26,15 @@ from bert_features.formats import (
     read_features,
 )
 from bert_features.formats.columns import levels_of, value_dtype
-from bert_features.formats.records import (
-    SPANS,
-    Feature,
-    FeatureBatch,
-    FeatureRecord,
-    Rows,
-    splits_of,
-)
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Rows, splits_of
 
 SUFFIX = {name: suffix for suffix, name in SUFFIXES.items()} | {"hdf5": ".h5"}
 
 
 SIDECARS = {"jsonl", "tfrecord"}
+
+# What has no checksum: HDF5's Fletcher-32 covers numbers alone.
+UNCHECKED = {format: ("texts",) if format == "hdf5" else () for format in FORMATS}
 
 
 METADATA = {"checkpoint": "sha256:ab", "layers": [-1, "embeddings"], "note": "naïve 東京"}
@@ -57,31 +56,33 @@ def make_batch(
     seed: int = 0,
     id_type: IdType = "int",
 ) -> FeatureBatch:
-    """Examples of [CLS] words.. [SEP]; a length counts the words."""
+    """Examples of [CLS] words.. [SEP]; a length counts the words, spans, terms and vectors."""
     rng = np.random.default_rng(seed)
-    rows = [["[CLS]", *(WORDS[i % len(WORDS)] for i in range(n)), "[SEP]"] for n in lengths]
-    pieces = [piece for row in rows for piece in row]
-    words = [WORDS[i % len(WORDS)] for n in lengths for i in range(n)]
-    sizes = {"token": np.array(list(map(len, rows))), "word": np.array(lengths)}
-    splits = {level: splits_of(numbers) for level, numbers in sizes.items()}
-    splits |= {f"{level}_pair": splits_of(numbers**2) for level, numbers in sizes.items()}
-    count = {"sequence": len(rows)} | {level: int(ends[-1]) for level, ends in splits.items()}
-    ids = rng.integers(0, 30522, len(pieces), dtype=np.int32)
-    spans = rng.integers(-1, 100, (4, len(words)), dtype=np.int32)
-    columns: dict[str, dict[str, np.ndarray]] = {
-        "token": {"tokens": np.array(pieces, object), "token_ids": ids},
-        "word": {"words": np.array(words, object), **dict(zip(SPANS, spans, strict=True))},
-    }
-    vectors: dict[str, dict[str, np.ndarray]] = {level: {} for level in count}
-    for f in features:
-        values = rng.normal(0, 2, (count[f.level], f.width))
-        vectors[f.level][f.name] = values.astype(value_dtype(f.dtype))
+    rows = [[WORDS[i % len(WORDS)] for i in range(n)] for n in lengths]
+    framed = [["[CLS]", *row, "[SEP]"] for row in rows]
+
+    def vectors_of(level: str, count: int) -> dict[str, np.ndarray]:
+        own = [f for f in features if f.level == level]
+        values = {f.name: rng.normal(0, 2, (count, f.stored_width)) for f in own}
+        return {f.name: values[f.name].astype(value_dtype(f.dtype)) for f in own}
+
+    levels = {}
+    for level in levels_of(features):
+        units = framed if LEVELS[level].unit == "token" else rows
+        is_labelled = any(f.labelled for f in features if f.level == level)
+        splits = splits_of(np.array(list(map(len, units))) ** LEVELS[level].axes)
+        texts = np.array([text for row in units for text in row], object)
+        columns = {
+            name: texts if dtype == TEXT else rng.integers(-1, 30522, len(texts), dtype=np.int32)
+            for name, dtype in LEVELS[level].columns_of(labelled=is_labelled).items()
+        }
+        levels[level] = Rows(splits, columns, vectors_of(level, int(splits[-1])))
     numbers = range(first_id, first_id + len(rows))
     as_text = [f"é{i}" + '"x\\' * (i % 3) for i in numbers]  # quotes, and different lengths
     return FeatureBatch(
         np.array(as_text, object) if id_type == "str" else np.array(numbers, np.int64),
-        vectors["sequence"],
-        {v: Rows(splits[v], columns.get(v, {}), vectors[v]) for v in levels_of(features)},
+        vectors_of("sequence", len(rows)),
+        levels,
     )
 
 
@@ -107,6 +108,17 @@ def write(
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@contextlib.contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """No file may grow beyond a size until the block ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def fit_sidecar(path: Path) -> None:
@@ -141,11 +153,22 @@ def assert_same(received: FeatureRecord, expected: FeatureRecord) -> None:
     assert type(received.unique_id) in (int, str)
     assert received.tokens == expected.tokens
     assert received.words == expected.words
+    assert received.word_labels == expected.word_labels
     assert_same_numbers(received.token_ids, expected.token_ids)
     for name in ("starts", "ends", "type_ids", "num_pieces"):
         assert_same_numbers(
             getattr(received.word_spans, name, None), getattr(expected.word_spans, name, None)
         )
+    found, units = (
+        {name: cell for level in (record.units or {}).values() for name, cell in level.items()}
+        for record in (received, expected)
+    )
+    assert found.keys() == units.keys()
+    for name, cell in units.items():
+        if isinstance(cell, np.ndarray):
+            assert_same_numbers(found[name], cell)
+        else:
+            assert found[name] == cell
     assert list(received.features) == list(expected.features)
     for name, values in expected.features.items():
         assert received.features[name].dtype == values.dtype
@@ -176,7 +199,8 @@ def mix(*levels: Level, dtype: str = "float32") -> tuple[Feature, ...]:
     return tuple(all_of_them[level] for level in levels)
 
 
-_SHOWN: Any = {"layers": (-1,), "combine": "none", "dtype": "float32", "kind": "attention"}
+_LAST: Any = {"layers": (-1,), "combine": "none", "dtype": "float32"}
+_SHOWN: Any = {**_LAST, "kind": "attention"}
 ATTENTION = (
     Feature("attention", width=2, level="token_pair", heads=(0, 1), **_SHOWN),
     Feature("of words", width=1, level="word_pair", heads=("mean",), **_SHOWN),
@@ -198,6 +222,21 @@ MIXES = {
     ),
     "attention": ATTENTION,
     "attention and others": (*ATTENTION, *mix("sequence", "token")),
+    "spans, terms and vectors": (
+        Feature("of spans", width=3, level="span", pooling="mean", **_LAST),
+        Feature("sparse", width=1, level="term", pooling="max", kind="sparse", **_LAST),
+        Feature("late", width=2, level="vector", kind="multi_vector", **_LAST),
+    ),
+    "small": (
+        Feature("int8", (-1,), "none", 3, "int8", "sequence", scale=((-9.0,) * 3, (9.0,) * 3)),
+        Feature("bits", (-1,), "none", 11, "binary", "sequence"),
+        *mix("token"),
+    ),
+    "labelled words and numbers of pieces": (
+        Feature("tagged", width=2, level="word", pooling="mean", labelled=True, **_LAST),
+        Feature("likely", width=2, kind="masked_lm", **_LAST),
+        Feature("likely_ids", width=2, kind="masked_lm", **_LAST | {"dtype": "int32"}),
+    ),
 }
 MIXES_AND_IDS = [(name, "str" if "word" in name or name == "all" else "int") for name in MIXES]
 
@@ -299,10 +338,12 @@ def cells_of(record: FeatureRecord) -> dict[str, Any]:
         "tokens": record.tokens,
         "token_ids": record.token_ids,
         "words": record.words,
+        "word_labels": record.word_labels,
         "word_starts": spans and spans.starts,
         "word_ends": spans and spans.ends,
         "word_type_ids": spans and spans.type_ids,
         "word_num_pieces": spans and spans.num_pieces,
+        **{name: cell for level in (record.units or {}).values() for name, cell in level.items()},
         **record.features,
     }
     return {name: cell for name, cell in cells.items() if cell is not None}

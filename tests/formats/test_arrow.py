@@ -7,13 +7,7 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.formats import read_features
-from tests.formats.feature_files import (
-    EVERYTHING,
-    assert_all_same,
-    make_batch,
-    mix,
-    write,
-)
+from tests.formats.feature_files import EVERYTHING, assert_all_same, make_batch, mix, write
 
 
 def test_vectors_of_one_record_batch_are_a_view_of_the_file(

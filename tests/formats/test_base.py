@@ -1,10 +1,8 @@
 """A features file appears whole or not at all; what stands in the way is said beforehand."""
 
-import contextlib
 import gc
 import itertools
 import os
-import resource
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,12 +13,7 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.files import staging
-from bert_features.formats import (
-    FORMATS,
-    check_output,
-    open_writer,
-    read_features,
-)
+from bert_features.formats import FORMATS, check_output, open_writer, read_features
 from bert_features.formats.records import FeatureBatch
 from tests.formats.feature_files import (
     ONE,
@@ -28,6 +21,7 @@ from tests.formats.feature_files import (
     SUFFIX,
     all_formats,
     files_of,
+    full_disk,
     make_batch,
     write,
 )
@@ -152,17 +146,6 @@ def _everything_is_closed() -> Iterator[None]:
     """An archive that is still open would complain; looking for it takes half a second."""
     yield
     gc.collect()
-
-
-@contextlib.contextmanager
-def full_disk(limit: int) -> Iterator[None]:
-    """No file may grow beyond a size until the block ends."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @all_formats

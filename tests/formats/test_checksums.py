@@ -9,13 +9,14 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum_of_file
-from bert_features.formats import FORMATS, IdType, open_writer, read_features
+from bert_features.formats import FORMATS, open_writer, read_features
 from bert_features.formats.arrow import ColumnChecksums
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,
     SIDECARS,
     SUFFIX,
+    UNCHECKED,
     all_formats,
     assert_all_same,
     expected_records,
@@ -24,9 +25,6 @@ from tests.formats.feature_files import (
     some_batches,
     write,
 )
-
-# HDF5's Fletcher-32 covers numbers alone.
-UNCHECKED = {format: ("texts",) if format == "hdf5" else () for format in FORMATS}
 
 
 @all_formats
@@ -61,17 +59,6 @@ def test_columns_are_summed_however_batches_are_cut() -> None:
     }
     for name, data in by_hand.items():
         assert whole.of_columns()[name] == f"{google_crc32c.value(data):08x}"
-
-
-@all_formats
-@pytest.mark.parametrize("id_type", ["int", "str"])
-def test_a_file_that_is_whole_passes(tmp_path: Path, format: str, id_type: IdType) -> None:
-    path = tmp_path / f"f{SUFFIX[format]}"
-    write(path, format, EVERYTHING, *some_batches(EVERYTHING, id_type), id_type=id_type)
-    assert read_features(path).verify() == UNCHECKED[format]
-    assert len(read_features(path, verify=True)) == 6
-    write(tmp_path / "empty", format, ONE)
-    assert read_features(tmp_path / "empty", format=format).verify() == UNCHECKED[format]
 
 
 FLIPS = 60

@@ -5,16 +5,8 @@ from typing import Any
 
 import pytest
 
-from bert_features.formats import (
-    read_features,
-)
-from tests.formats.feature_files import (
-    EVERYTHING,
-    SUFFIX,
-    assert_same,
-    make_batch,
-    write,
-)
+from bert_features.formats import read_features
+from tests.formats.feature_files import EVERYTHING, SUFFIX, assert_same, make_batch, write
 
 
 @pytest.mark.parametrize("format", ["npz", "hdf5"])

@@ -11,11 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features.errors import MissingExtraError
-from bert_features.formats import (
-    DTYPES,
-    IdType,
-    read_features,
-)
+from bert_features.formats import DTYPES, IdType, read_features
 from tests.formats.feature_files import (
     EVERYTHING,
     MIXES,

@@ -17,13 +17,7 @@ import pyarrow.dataset
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.formats import (
-    FORMATS,
-    FeatureFile,
-    FeatureFolder,
-    IdType,
-    read_features,
-)
+from bert_features.formats import FORMATS, FeatureFile, FeatureFolder, IdType, read_features
 from bert_features.formats.folder import MAX_OPEN
 from bert_features.formats.manifest import MANIFEST, Manifest
 from bert_features.formats.sidecar import sidecar_path
@@ -41,11 +35,7 @@ from tests.formats.feature_files import (
     some_batches,
     write,
 )
-from tests.formats.feature_folders import (
-    finish,
-    make_manifest,
-    write_folder,
-)
+from tests.formats.feature_folders import finish, make_manifest, write_folder
 
 # How a folder reads its shards does not depend on their format, but for the sidecars of some.
 two_formats = pytest.mark.parametrize("format", ["npz", "jsonl"])
@@ -278,14 +268,8 @@ def say_of_shards(*changes: dict[str, int]) -> Callable[[Manifest], None]:
             r"FOLDER/_manifest\.json: it is damaged, .* \(shard 1 begins at example 3, and the "
             r"shards before it hold 2\)",
         ),
-        (
-            say(id_type="str"),
-            "FIRST: its ids are int, and the manifest records str; take it",
-        ),
-        (
-            say(format="csv"),
-            r"FOLDER as csv: .*\(format 'csv' is unknown; al",
-        ),
+        (say(id_type="str"), "FIRST: its ids are int, and the manifest records str; take it"),
+        (say(format="csv"), r"FOLDER as csv: .*\(format 'csv' is unknown; al"),
     ],
 )
 def test_a_folder_that_is_refused(

@@ -25,6 +25,7 @@ from tests.formats.feature_files import (
     MIXES_AND_IDS,
     ONE,
     SUFFIX,
+    UNCHECKED,
     all_formats,
     assert_all_same,
     assert_empty,
@@ -56,6 +57,7 @@ def test_every_way_to_a_record_gives_the_same(
     assert {k: file.metadata[k] for k in METADATA} == METADATA
     assert file.metadata.keys() == METADATA.keys() | {"features", "format_version", "id_type"}
     assert_reads(file, list(expected_records(format, *batches, features=features)))
+    assert set(file.verify()) <= set(UNCHECKED[format])
     if format == "npz":
         assert isinstance(file.ragged(features[0].name)[0], np.memmap)
 
@@ -67,6 +69,7 @@ def test_a_file_without_records(tmp_path: Path, format: str) -> None:
     file = read_features(path)
     assert_empty(file)
     assert file.metadata["checkpoint"] == "sha256:ab"
+    assert file.verify() == UNCHECKED[format]
 
 
 @all_formats

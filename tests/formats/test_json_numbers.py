@@ -31,21 +31,17 @@ def test_numbers_of_every_bit_pattern_of_float16() -> None:
 def test_numbers_at_the_edges() -> None:
     """Ties, whose seventh decimal is an exact 5, the ends of the tables, and float32's own."""
     ties = (np.arange(-700, 700) + 0.5) / 64 * np.float32(2**-1)
-    edges = [
-        0.0,
-        -0.0,
-        1e-7,
-        -1e-7,
-        5e-7,
-        1e-6,
-        9.9e-5,
-        1e-4,
-        0.00099999,
-        0.999,
-        0.9999999,
+    edges = [0.0, -0.0, 1e-7, -1e-7, 5e-7, 1e-6, 9.9e-5, 1e-4, 0.00099999, 0.999, 0.9999999]
+    edges += [
         99.9999,
+        99.9999999,
+        100.0,
+        8388607.5,
+        3.4028235e38,
+        -3.4028235e38,
+        1e-45,
+        1.1754944e-38,
     ]
-    edges += [99.9999999, 100.0, 8388607.5, 3.4028235e38, -3.4028235e38, 1e-45, 1.1754944e-38]
     near = np.nextafter(np.array(edges, np.float32), np.float32(1))
     values = np.concatenate([ties, edges, near]).astype(np.float32).reshape(-1, 1)
     assert convert_to_text(values) == [official_row(row) for row in values]

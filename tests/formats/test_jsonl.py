@@ -12,20 +12,10 @@ import numpy as np
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.formats import (
-    read_features,
-)
+from bert_features.formats import read_features
 from bert_features.formats.jsonl import StreamWriter
 from bert_features.formats.records import SPANS, Feature, FeatureBatch, Rows
-from tests.formats.feature_files import (
-    EVERYTHING,
-    MIXES,
-    ONE,
-    assert_same,
-    make_batch,
-    mix,
-    write,
-)
+from tests.formats.feature_files import EVERYTHING, MIXES, ONE, assert_same, make_batch, mix, write
 
 
 def test_an_id_somewhere_in_a_line(tmp_path: Path) -> None:
@@ -140,10 +130,7 @@ def test_only_layers_have_the_number_of_a_layer(tmp_path: Path) -> None:
 def test_jsonl_of_words_and_sequences(tmp_path: Path) -> None:
     features = mix("word", "sequence")
     spans = np.array([[0, -1], [5, -1], [0, 1], [2, 0]], np.int32)
-    columns = {
-        "words": np.array(["naïve", "x"], object),
-        **dict(zip(SPANS, spans, strict=True)),
-    }
+    columns = {"words": np.array(["naïve", "x"], object), **dict(zip(SPANS, spans, strict=True))}
     vectors = {"of words": np.array([[0.5, 1.0], [2.0, 0.0]], np.float32)}
     batch = FeatureBatch(
         np.array(['a"é'], object),

@@ -8,18 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_features.formats import (
-    FeatureFile,
-    read_features,
-)
-from tests.formats.feature_files import (
-    ONE,
-    SUFFIX,
-    all_formats,
-    assert_same,
-    make_batch,
-    write,
-)
+from bert_features.formats import FeatureFile, read_features
+from tests.formats.feature_files import ONE, SUFFIX, all_formats, assert_same, make_batch, write
 
 
 @all_formats

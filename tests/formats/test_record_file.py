@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.formats import (
-    IdType,
-    read_features,
-)
+from bert_features.formats import IdType, read_features
 from tests.formats.feature_files import (
     EVERYTHING,
     ONE,

@@ -10,10 +10,7 @@ from tests.formats.feature_files import assert_all_same, make_batch, mix
 
 TOKENS = Rows(
     np.array([0, 2, 9]),
-    {
-        "tokens": np.array(list("ab") + ["c"] * 7, object),
-        "token_ids": np.arange(9, dtype=np.int32),
-    },
+    {"tokens": np.array(list("ab") + ["c"] * 7, object), "token_ids": np.arange(9, dtype=np.int32)},
     {"t": np.zeros((9, 4), np.float32)},
 )
 BATCH = FeatureBatch(np.array([0, 1]), {"s": np.zeros((2, 4), np.float16)}, {"token": TOKENS})

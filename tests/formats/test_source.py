@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.formats import (
-    FORMATS,
-    open_writer,
-    read_features,
-)
+from bert_features.formats import FORMATS, open_writer, read_features
 from bert_features.formats.records import Feature
 from tests.formats.feature_files import (
     METADATA,

@@ -11,13 +11,7 @@ import tensorflow as tf
 from bert_features.errors import OutputError
 from bert_features.formats import IdType, read_features
 from bert_features.formats.records import SPANS
-from tests.formats.feature_files import (
-    ONE,
-    cells_of,
-    make_batch,
-    mix,
-    write,
-)
+from tests.formats.feature_files import ONE, cells_of, make_batch, mix, write
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])

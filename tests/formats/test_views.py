@@ -5,16 +5,8 @@ from pathlib import Path
 import pytest
 
 from bert_features.errors import OutputError
-from bert_features.formats import (
-    read_features,
-)
-from tests.formats.feature_files import (
-    ONE,
-    SUFFIX,
-    all_formats,
-    make_batch,
-    write,
-)
+from bert_features.formats import read_features
+from tests.formats.feature_files import ONE, SUFFIX, all_formats, make_batch, write
 
 
 @all_formats

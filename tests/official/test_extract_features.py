@@ -35,10 +35,7 @@ def calls_of_a_program(toy, tmp_path):
         use_one_hot_embeddings=False,
     )
     estimator = tf.contrib.tpu.TPUEstimator(
-        use_tpu=False,
-        model_fn=model_fn,
-        config=tf.contrib.tpu.RunConfig(),
-        predict_batch_size=2,
+        use_tpu=False, model_fn=model_fn, config=tf.contrib.tpu.RunConfig(), predict_batch_size=2
     )
     input_fn = extract_features.input_fn_builder(features=features, seq_length=12)
     results = list(estimator.predict(input_fn, yield_single_examples=True))

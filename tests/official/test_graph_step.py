@@ -123,29 +123,6 @@ def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
     assert seen == [(params, [None, 8]), (params, [3, 8])]
 
 
-@pytest.mark.slow
-def test_a_scope_that_is_used_twice(toy):
-    """Two towers with the same weights."""
-
-    def model_fn(features, mode):
-        outputs = []
-        for _ in range(2):
-            with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-                model = modeling.BertModel(TOY, False, features["input_ids"], scope="bert")
-                outputs.append(model.get_sequence_output())
-        names, _ = modeling.get_assignment_map_from_checkpoint(
-            tf.trainable_variables(), f"{toy}/bert_model.ckpt"
-        )
-        tf.train.init_from_checkpoint(f"{toy}/bert_model.ckpt", names)
-        return tf.estimator.EstimatorSpec(mode, dict(zip("ab", outputs, strict=True)))
-
-    (batch,) = Estimator(model_fn).predict(input_fn, yield_single_examples=False)
-    np.testing.assert_array_equal(batch["a"], batch["b"])
-    ids = FEATURES["input_ids"]
-    wanted = NumpyEncoder(TOY, WEIGHTS)(ids, np.ones_like(ids), np.zeros_like(ids))[-1]
-    np.testing.assert_allclose(batch["a"], wanted, rtol=0, atol=2e-5)
-
-
 def doubled(features, mode):
     """A variable made, and read, where TensorFlow 1 allowed it."""
     x = features["x"]
@@ -536,19 +513,10 @@ def saver():
             predicting(lambda ids: {"layers": [ids] * 5}),
             r"prediction 'layers' of the model_fn is a list; allowed: a tensor \[batch",
         ),
-        (
-            predicting(lambda ids: {"names": table().lookup(ids)}),
-            "look up in the tables names",
-        ),
+        (predicting(lambda ids: {"names": table().lookup(ids)}), "look up in the tables names"),
         (scaled_by(listed), "the predictions read the variables scale; compute with what tf.get_v"),
-        (
-            predicting(scaled, scaffold=lambda: tf.train.Scaffold(init_fn=print)),
-            "has a init_fn",
-        ),
-        (
-            predicting(scaled, scaffold=lambda: tf.train.Scaffold(saver=saver())),
-            "has a saver",
-        ),
+        (predicting(scaled, scaffold=lambda: tf.train.Scaffold(init_fn=print)), "has a init_fn"),
+        (predicting(scaled, scaffold=lambda: tf.train.Scaffold(saver=saver())), "has a saver"),
     ],
 )
 def test_what_cannot_run_is_one_error(model_fn, message):

@@ -607,17 +607,3 @@ def test_neighbours_in_the_table_of_words(bert):
         got = run(scores, inputs, [IDS])
     states = ENCODER(IDS, np.ones_like(IDS), TYPES)[-1]
     close(got, states.reshape(-1, 8) @ WEIGHTS["embeddings/word_embeddings"].T, atol=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("line", "instead"),
-    [
-        # A worker of bert-as-service that takes this function along
-        ("from bert_features.official.extract_features import convert_lst_to_features", "server"),
-        # A masked language model as in run_pretraining.py
-        ("modeling.layer_norm(tf.ones([2, 2]))", "docs/migrating.md"),
-    ],
-)
-def test_programs_that_stop(line, instead):
-    with pytest.raises((ImportError, AttributeError), match=f"is not here; .*{instead}"):
-        exec(line, {"modeling": modeling, "tf": tf})

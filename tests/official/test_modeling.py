@@ -226,10 +226,7 @@ def test_a_relative_of_bert_is_refused(graph):
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        (
-            "from bert_features.official import optimization",
-            "to train",
-        ),
+        ("from bert_features.official import optimization", "to train"),
         (
             "from bert_features.official.modeling import gelu",
             r"use gelu\(x, approximate=True\) of tensorflow\.nn; docs",

@@ -39,10 +39,7 @@ def test_names_are_tensorflows_own(name):
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (
-            lambda: tf.contrib.layers,
-            r"tf\.contrib\.layers is not here; .* has clus.*, tpu;",
-        ),
+        (lambda: tf.contrib.layers, r"tf\.contrib\.layers is not here; .* has clus.*, tpu;"),
         (lambda: tf.contrib.tpu.bfloat16_scope, r"tf\.contrib\.tpu has InputPipelineConfig, Run"),
         (lambda: tf.estimator.train_and_evaluate, r"tf\.estimator has Estimator, .*migrating\.md"),
         (lambda: tf.made_up, r"tf\.made_up is not in TensorFlow 2\..*migrating\.md lists"),

@@ -81,10 +81,7 @@ class TestFeatures:
         assert empty["tokens"] == ["[CLS]", "[SEP]"]
         assert unknown["unknown_tokens"] == 1
         assert long["tokens_lost"] == 16
-        assert answer["usage"] == {
-            "tokens": sum(len(r.tokens) for r in records),
-            "tokens_lost": 16,
-        }
+        assert answer["usage"] == {"tokens": sum(len(r.tokens) for r in records), "tokens_lost": 16}
 
     def test_pairs_and_words(self, client, extractor):
         answer = post(client, pairs=[["a", "it is"]], outputs=["mean"]).json()["results"][0]
@@ -299,10 +296,7 @@ class TestSentenceTransformers:
 
     def test_a_prompt_that_cannot_be(self, trained_client):
         for body, message in (
-            (
-                {"texts": ["a"], "prompt_name": "no"},
-                "prompts of .*toy: 'query', 'document'",
-            ),
+            ({"texts": ["a"], "prompt_name": "no"}, "prompts of .*toy: 'query', 'document'"),
             ({"words": [["a"]], "prompt_name": "query"}, "came as words"),
         ):
             error = error_of(post(trained_client, **body), 422, "invalid_request")

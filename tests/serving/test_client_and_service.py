@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_features import Client
-from bert_features.errors import ConfigError, InputError, ServiceError
+from bert_features.errors import ConfigError, InputError
 from bert_features.serving import engine as engine_module
 from bert_features.serving.messages import Info
 from bert_features.serving.parts import cut
@@ -198,10 +198,3 @@ def test_many_texts_through_small_limits_from_several_threads(url_of, extractor)
         for name, found in zip(names, threads.map(client.encode, [texts] * 4, names), strict=True):
             assert_close(found, extractor.encode(texts, name))
         assert [record.unique_id for record in client.features(texts)] == [*range(len(texts))]
-
-
-def test_a_text_beyond_the_limits_is_named(url_of):
-    with Client(url_of(tokens=20)) as client:
-        with pytest.raises(ServiceError, match=r"answered 413: .*texts\[3\].*at most 20") as error:
-            client.encode([*["is"] * 3, "is " * 30, "is"])
-        assert error.value.status == 413

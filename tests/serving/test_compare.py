@@ -67,10 +67,7 @@ def test_files_and_folders(make):
     assert said(one, make("max.parquet", pooling="max")) == ("other: pooling 'mean' and 'max'")
     both = make("both.npz", level="token", pooling=None, layers=(-1, -2))
     found = compare(both, make("other.npz", level="token", pooling=None, layers=(-2, -1)))
-    assert [str(c) for c in found] == [
-        "other: layers [-1] and [-2]",
-        "other: layers [-2] and [-1]",
-    ]
+    assert [str(c) for c in found] == ["other: layers [-1] and [-2]", "other: layers [-2] and [-1]"]
     assert len(compare(both, both, feature="layer_output_1")) == 1
 
 

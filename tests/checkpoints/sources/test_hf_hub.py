@@ -63,24 +63,13 @@ def test_a_model_of_sentence_transformers(cache):
 
 
 def test_the_files_of_sentence_transformers_are_asked_for():
+    modules = ["1_Pooling", "1_SpladePooling", "2_MultiVectorMask", "3_Normalize", "0_Transformer"]
     wanted = [
-        "modules.json",
-        "1_Pooling/config.json",
-        "2_Dense/config.json",
-        "2_Dense/model.safetensors",
-        "1_SpladePooling/config.json",
-        "2_MultiVectorMask/config.json",
-        "3_Normalize/config.json",
-        "artifact.metadata",
-        "added_tokens.json",
-        "special_tokens_map.json",
-        "spm.model",
-        "adapter_config.json",
-        "config_sentence_transformers.json",
-        "sentence_bert_config.json",
-        "0_Transformer/config.json",
-        "0_Transformer/model.safetensors",
-        "0_Transformer/sentence_xlm-roberta_config.json",
+        *(f"{module}/config.json" for module in modules),
+        *("modules.json", "2_Dense/config.json", "2_Dense/model.safetensors", "artifact.metadata"),
+        *("added_tokens.json", "special_tokens_map.json", "spm.model", "adapter_config.json"),
+        *("config_sentence_transformers.json", "sentence_bert_config.json"),
+        *("0_Transformer/model.safetensors", "0_Transformer/sentence_xlm-roberta_config.json"),
     ]
     pickles = ["0_Transformer/pytorch_model.bin", "pytorch_model-00001-of-00002.bin"]
     dense = ["2_Dense/pytorch_model.bin"]
@@ -104,16 +93,6 @@ def test_a_revision(cache):
         CheckpointError, match=r"the model 'org/toy' at 'v2' cannot be fetched from"
     ):
         find_checkpoint("hf:org/toy@v2")
-
-
-def test_a_path_goes_before_the_hub(cache, tmp_path):
-    write_directory(snapshot(cache, "org/toy"), TOY, TOY_VOCAB, WEIGHTS)
-    write_directory(tmp_path / "org" / "toy", TOY, TOY_VOCAB, WEIGHTS)
-    assert not find_checkpoint("org/toy").weights_path.is_relative_to(cache)
-    write_directory(tmp_path / "tf1", TOY, TOY_VOCAB, WEIGHTS, kind="tf1")
-    for part in (tmp_path / "tf1").glob("bert_model.ckpt.*"):
-        part.rename(part.with_name(part.name.replace("bert_model.ckpt", "model-9")))
-    assert find_checkpoint("tf1/model-9").kind == "tf1"  # a prefix, which is no file
 
 
 @pytest.mark.parametrize("name", ["hf:org/absent", "org/absent"])
@@ -192,11 +171,7 @@ def test_the_pull_request_of_the_hubs_bot_goes_before_a_pickle(
     assert "org/name has no safetensors; those of its refs/pr/4 are read" in caplog.text
     assert_same(read_weights(found, pooler=True), WEIGHTS)
     dense = hf_hub.FILES + hf_hub.DENSE_PICKLES
-    assert hub.asked == [
-        (None, hf_hub.FILES),
-        ("refs/pr/4", hf_hub.FILES),
-        ("refs/pr/4", dense),
-    ]
+    assert hub.asked == [(None, hf_hub.FILES), ("refs/pr/4", hf_hub.FILES), ("refs/pr/4", dense)]
     hub.failing = True  # without a network
     assert find_checkpoint("hf:org/name").weights_path == found.weights_path
 
@@ -230,43 +205,18 @@ def test_a_model_without_weights_that_are_read(monkeypatch, tmp_path, there, mes
         find_checkpoint("hf:org/name")
 
 
+def test_pickles_are_not_asked_for_beside_safetensors(monkeypatch, tmp_path, files):
+    hub = Hub(monkeypatch, tmp_path, {"dev": files[0]})
+    assert find_checkpoint("hf:org/name@dev").config.hidden_size == 8
+    assert hub.asked == [("dev", hf_hub.FILES)]
+    assert not [name for name in hf_hub.FILES if name.endswith((".bin", ".pt", ".h5", "*"))]
+
+
 def test_a_pickle_of_the_cache(cache):
     folder = write_directory(snapshot(cache, "org/old"), TOY, TOY_VOCAB, WEIGHTS)
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(zip_of(huggingface_weights(WEIGHTS, TOY)))
     assert_same(read_weights(find_checkpoint("hf:org/old"), pooler=True), WEIGHTS)
-
-
-def test_pickles_are_not_asked_for_beside_safetensors(monkeypatch, cache, tmp_path):
-    asked = {}
-
-    def snapshot_download(model, **settings):
-        asked.update(settings, model=model)
-        return str(write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS))
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    assert find_checkpoint("hf:org/name@dev").config.hidden_size == 8
-    assert asked == {"model": "org/name", "revision": "dev", "allow_patterns": hf_hub.FILES}
-    assert not [name for name in hf_hub.FILES if name.endswith((".bin", ".pt", ".h5", "*"))]
-
-
-@pytest.mark.parametrize(
-    "name", ["a/b/c", "./model", "../model", "org/m.safetensors", "org/bert_model.ckpt", "word"]
-)
-def test_paths_that_are_not_there_are_not_looked_for_on_the_hub(name, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match="there is no checkpoint "):
-        find_checkpoint(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["google-bert/bert-base-uncased", "google/bert_uncased_L-2_H-128_A-2"]
-)
-def test_names_with_a_slash_are_the_hubs(cache, name):
-    folder = write_directory(snapshot(cache, name), TOY, TOY_VOCAB, WEIGHTS)
-    found = find_checkpoint(name)
-    assert found.weights_path == folder / "model.safetensors"
-    assert found.config.hidden_act == "gelu_erf"
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,7 @@ def test_every_alias_leads_somewhere():
     ("name", "repository"),
     [
         ("bert-base-uncased", "google-bert/bert-base-uncased"),
-        (
-            "wwm_cased_L-24_H-1024_A-16",
-            "google-bert/bert-large-cased-whole-word-masking",
-        ),
+        ("wwm_cased_L-24_H-1024_A-16", "google-bert/bert-large-cased-whole-word-masking"),
         ("multilingual_L-12_H-768_A-12", "google-bert/bert-base-multilingual-uncased"),
         ("bert-medium", "google/bert_uncased_L-8_H-512_A-8"),
         (BASE_OF_2020, "google/bert_uncased_L-12_H-768_A-12"),

@@ -20,9 +20,10 @@ from bert_features.checkpoints.weights import weight_readers
         ("bert-base-uncased", "Published"),
         ("Uncased_L-2_H-128_A-2", "Published"),
         ("org/name", "Hub"),
+        ("google/bert_uncased_L-2_H-128_A-2", "Hub"),
         ("hf:name@main", "Hub"),
-        ("org/model.safetensors", "LocalPath"),
-        ("no such name", "LocalPath"),
+        *((path, "LocalPath") for path in ("org/m.safetensors", "org/bert_model.ckpt", "a/b/c")),
+        *((path, "LocalPath") for path in ("./model", "../model", "no such name")),
     ],
 )
 def test_the_source_of_a_name(name, source, tmp_path, monkeypatch):
@@ -34,9 +35,10 @@ def test_a_path_that_exists_hides_a_published_name_and_a_hub(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     for name in ("bert-base-uncased", "org/name", "minilm"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "bert-mini.index").touch()
+    for name in ("bert-mini.index", "org/model-9.index"):  # prefixes, which are no files
+        (tmp_path / name).touch()
     assert source_of("bert-base-uncased") is source_of("org/name") is SOURCES["LocalPath"]
-    assert source_of("bert-mini") is SOURCES["LocalPath"]
+    assert source_of("bert-mini") is source_of("org/model-9") is SOURCES["LocalPath"]
     assert source_of("minilm") is SOURCES["Minilm"]
 
 

@@ -259,10 +259,7 @@ def test_memory_and_local_addresses(tmp_path):
     ],
 )
 def test_what_cannot_be_had(object_store, cache, name, message):
-    object_store.files |= {
-        "bucket/empty/notes.txt": b"",
-        "bucket/old/epoch.ckpt": b"",
-    }
+    object_store.files |= {"bucket/empty/notes.txt": b"", "bucket/old/epoch.ckpt": b""}
     object_store.failing |= {
         "bucket/denied": PermissionError("Access Denied"),
         "bucket/broken": ServerError("no credentials"),
