@@ -88,10 +88,7 @@ def test_only_what_matters_and_is_set():
             "BERT_FEATURES_CACHE": "https://user:secret@here/models",
         }
     )
-    assert finding.details == {
-        "TPU_NAME": "mine",
-        "BERT_FEATURES_CACHE": "https://…@here/models",
-    }
+    assert finding.details == {"TPU_NAME": "mine", "BERT_FEATURES_CACHE": "https://…@here/models"}
     assert "secret" not in finding.found
 
 

@@ -67,14 +67,8 @@ def test_the_plain_order_takes_a_libtpu_that_aborts_the_import(world, doctor):
 @pytest.mark.parametrize(
     ("program", "found"),
     [
-        (
-            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
-            "the process died of SIGSEGV",
-        ),
-        (
-            "import os; os.write(2, b'why\\n'); os._exit(3)",
-            "the process ended with status 3: why",
-        ),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "the process died of SIGSEGV"),
+        ("import os; os.write(2, b'why\\n'); os._exit(3)", "the process ended with status 3: why"),
         ("raise ImportError('no libcudart')", "ImportError: no libcudart"),
         ("raise SystemExit(4)", "the process ended with status 4"),
     ],

@@ -24,9 +24,7 @@ TEXTS = {
     "Embeddings of a bank's story!": (13, 8, 5),  # em ##bed ##ding ##s
 }
 # What a test cannot have, and what it has instead.
-OPTIONS = {
-    "surprisal": ["--checkpoint", ROOT / "tests" / "data" / "masked_lm", "--uncased"],
-}
+OPTIONS = {"surprisal": ["--checkpoint", ROOT / "tests" / "data" / "masked_lm", "--uncased"]}
 
 
 def test_the_folder_is_the_packages_and_has_these_files():

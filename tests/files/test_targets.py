@@ -33,11 +33,7 @@ class TestApart:
         with read.open() as file, pytest.raises(OutputError, match="input and output are the same"):
             check_apart([("input", file.fileno())], [("output", read)])
         message = "^in and out are the same file; pass another path for out$"
-        with (
-            read.open() as one,
-            read.open("a") as other,
-            pytest.raises(OutputError, match=message),
-        ):
+        with read.open() as one, read.open("a") as other, pytest.raises(OutputError, match=message):
             check_apart([("in", one.fileno())], [("out", other.fileno())])
 
     def test_a_terminal_may_be_both_input_and_output(self):

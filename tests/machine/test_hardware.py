@@ -184,10 +184,7 @@ def test_the_cpu_is_known_by_its_kind_and_not_by_its_clock(root):
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
-    [
-        (f"cpu family : 25\nmodel : 17\n{X86}", ", cpu family 25, model 17"),
-        (X86, ""),
-    ],
+    [(f"cpu family : 25\nmodel : 17\n{X86}", ", cpu family 25, model 17"), (X86, "")],
 )
 def test_a_cpu_is_described_in_a_line(root, lines, expected):
     (root / "proc" / "cpuinfo").write_text(lines)

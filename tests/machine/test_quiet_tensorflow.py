@@ -135,8 +135,7 @@ def test_writing_by_arrow_loads_no_pandas_in_a_process_of_our_own(tmp_path, form
 
 
 @pytest.mark.parametrize(
-    ("is_own", "many_batches", "limited"),
-    [(True, True, [1]), (True, False, []), (False, True, [])],
+    ("is_own", "many_batches", "limited"), [(True, True, [1]), (True, False, []), (False, True, [])]
 )
 def test_kernels_have_one_thread_in_a_process_of_our_own(
     monkeypatch, is_own, many_batches, limited

@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 import bert_features
-from bert_features import (
-    ExtractConfig,
-    FeatureExtractor,
-    find_checkpoint,
-    nearest,
-    read_features,
-)
+from bert_features import ExtractConfig, FeatureExtractor, find_checkpoint, nearest, read_features
 from bert_features.checkpoints.convert import convert
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.extraction.similarity import compute_similarity

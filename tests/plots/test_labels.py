@@ -10,11 +10,7 @@ NO_FONT_HAS = "\U0010fffe"  # not assigned, and never will be
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [
-        ("a\nb\t c\0", "a b c"),
-        ("x" * 40, "x" * 15 + "…"),
-        ("$5 and $6", "$5 and $6"),
-    ],
+    [("a\nb\t c\0", "a b c"), ("x" * 40, "x" * 15 + "…"), ("$5 and $6", "$5 and $6")],
 )
 def test_labels_are_single_short_lines(text, shown):
     assert clip(text) == shown

@@ -45,11 +45,7 @@ def test_empty_texts_which_would_be_one_point_are_left_out(settings, passes, cap
     found = scatter_texts(settings, texts, layers=[1], poolings=["mean"], methods=["pca"])
     assert passes == [6]
     wanted = scatter_texts(
-        settings,
-        labelled(labels=tuple("xyxxyx")),
-        layers=[1],
-        poolings=["mean"],
-        methods=["pca"],
+        settings, labelled(labels=tuple("xyxxyx")), layers=[1], poolings=["mean"], methods=["pca"]
     )
     assert found.data() == wanted.data()
     assert caplog.messages == [

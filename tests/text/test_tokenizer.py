@@ -172,10 +172,7 @@ def test_windows_hold_each_piece_once_as_its_own(family):
     text = "one two three, four: five six seven eight nine ten eleven " * 3
     examples = [InputExample(0, text), InputExample(1, "a short text", text)]
     input_fn = TextInputFn(
-        lambda: iter(examples),
-        tokenizer,
-        buckets=(24,),
-        long_text=LongText("window", 24),
+        lambda: iter(examples), tokenizer, buckets=(24,), long_text=LongText("window", 24)
     )
     frame = tokenizer.frame
     (window,) = input_fn.megabatches()

@@ -40,10 +40,7 @@ def test_added_pieces_have_their_place(written):
         (lambda v: v["model"].update(type="BPE"), "model.type is 'BPE'; allowed: 'WordPiece'"),
         (lambda v: v.update(normalizer=None), "normalizer.type is 'None'; allowed: 'BertNorm"),
         (lambda v: v["normalizer"].update(handle_chinese_chars=False), "handle_chinese_chars is"),
-        (
-            lambda v: v["normalizer"].update(strip_accents=False),
-            "is 'False'",
-        ),
+        (lambda v: v["normalizer"].update(strip_accents=False), "is 'False'"),
         (lambda v: v["normalizer"].update(lowercase=False, strip_accents=True), "strip_accents is"),
         (lambda v: v["model"]["vocab"].update(this=99), "ids are not 0 to 29"),
         (lambda v: v["model"].update(vocab=[]) or v.update(added_tokens=[]), "has no vocabulary"),

@@ -10,12 +10,7 @@ import pytest
 from bert_features.checkpoints.tokenizer import tokenizer_of
 from bert_features.errors import CheckpointError
 from bert_features.text.json_model import JsonModel
-from bert_features.text.tokenizer_files import (
-    NAMES,
-    read_tokenizer,
-    rules_of,
-    write_tokenizer,
-)
+from bert_features.text.tokenizer_files import NAMES, read_tokenizer, rules_of, write_tokenizer
 from bert_features.text.tokenizer_settings import with_ids
 from bert_features.text.vocabulary import ids_of
 from tests.tokenizer_settings import (

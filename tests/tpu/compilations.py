@@ -100,10 +100,7 @@ def devices():
     """Devices of each chip's example, by the compiler and by the table."""
     topologies = {name: parse_topology(f"{name}:{chip.example}") for name, chip in CHIPS.items()}
     return {
-        name: (
-            mesh.size,
-            topology.chips * topology.chip.devices,
-        )
+        name: (mesh.size, topology.chips * topology.chip.devices)
         for name, topology in topologies.items()
         for mesh in [make_mesh(topology)]
     }
