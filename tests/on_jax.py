@@ -72,9 +72,7 @@ def step():
         "replicated": all(value.sharding.is_fully_replicated for value in weights),
         # The model has no second copy.
         "same": all(a is b for a, b in zip(compiled._weights, weights, strict=True)),
-        "numbers_right": jax_on_cpus.computes_right(
-            jax.devices()[0], jax_on_cpus.compiler_options(jax.devices()[0])
-        ),
+        "numbers_right": [_probed(wide=False), _probed(wide=True)],
         "numbers_refused": _refusals(),
         "fusions": _compiled(compiled, batch).count("ynn_fusion"),
         "timed": _timed(runtime),
@@ -85,6 +83,16 @@ def step():
         "rounded_products_of_bfloat16": _rounded_products(_in_bfloat16(runtime, outputs), batch),
     }
     return arrays, facts
+
+
+def _probed(*, wide):
+    """Whether the numbers are found right, with JAX_ENABLE_X64=1 and without."""
+    device = jax.devices()[0]
+    jax.config.update("jax_enable_x64", wide)
+    try:
+        return jax_on_cpus.computes_right(device, jax_on_cpus.compiler_options(device))
+    finally:
+        jax.config.update("jax_enable_x64", False)
 
 
 def _numbered():

@@ -167,7 +167,7 @@ def last_words(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     fatal = [match["message"] for line in lines if (match := _FATAL.match(line))]
     plain = [line for line in lines if not _LOG.match(line)]
-    known = [line for line in lines if explain(line)]
+    known = [line for line in (*lines, *fatal) if explain(line)]
     return (known or fatal or plain or lines or [""])[-1][:_MAX_CHARACTERS]
 
 
@@ -204,7 +204,8 @@ def check_imports(runtimes: Runtimes, remedies: Mapping[str, str]) -> list[Findi
 def check_jax_numbers(runtimes: Runtimes) -> list[Finding]:
     """Whether JAX computes right numbers on a CPU, if it can be used there."""
     problem, found = runtimes.jax.problem("numbers"), runtimes.jax.results.get("numbers")
-    if problem and "Unknown backend" not in problem:  # JAX_PLATFORMS names others
+    # JAX_PLATFORMS names others, and of those that do not start, the listing of devices says it.
+    if problem and not re.search("Unknown backend|Unable to initialize backend", problem):
         return [Finding("numbers of JAX", "warning", f"on a CPU: {problem}", INSTALL)]
     if not found or found["right"]:
         return [Finding("numbers of JAX", "ok", "right on a CPU")] if found else []

@@ -44,7 +44,7 @@ def computes_right(device: Any, options: dict[str, str] | None = None) -> bool:
     import numpy as np
 
     def lengths(rows: Any) -> Any:
-        return jax.vmap(lambda row: jnp.square(jnp.eye(3) @ row).sum())(rows)
+        return jax.vmap(lambda row: jnp.square(jnp.eye(3, dtype=row.dtype) @ row).sum())(rows)
 
     rows = np.zeros((32769, 3), np.float32)
     rows[:, 0] = np.arange(32769)

@@ -77,6 +77,9 @@ _KNOWN: dict[str, KnownError] = {
         "one is alone, drop what names others",
         "unset TPU_WORKER_HOSTNAMES TPU_WORKER_ID TPU_PROCESS_ADDRESSES",
     ),
+    r"Unknown flags? in XLA_FLAGS: ": KnownError(
+        "flags of libtpu, --xla_tpu_…, belong into LIBTPU_INIT_ARGS", "unset XLA_FLAGS"
+    ),
 }
 
 

@@ -91,7 +91,7 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
             reasons.append(f"no {kind.upper()}: {found}")
     # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
     remedy = "unset JAX_PLATFORMS"
-    if device != "auto":
+    if device in ("tpu", "gpu"):
         remedy = "pass device='auto' to take what is here"
     raise ConfigError(f"{'; '.join(reasons)}; {remedy}")
 

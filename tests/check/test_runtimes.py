@@ -33,6 +33,10 @@ ABORTS = "ConfigureDistributedTpuOp_DoWork not available in this library."
             "seconds. Did you run your code on all TPU hosts?",
         ),
         ("F0000 00:00:1795.33 12 tpu.cc:1] fatal\n@ 0x7f stack\n", "fatal"),
+        (
+            "F0000 00:00:1 12 a.cc:1] Unknown flag in XLA_FLAGS: --a\n",
+            "Unknown flag in XLA_FLAGS: --a",
+        ),
     ],
 )
 def test_the_line_that_says_why(stderr, words):
@@ -182,5 +186,6 @@ def test_numbers_of_jax_on_a_cpu(reported, status, found):
     assert found in finding.found
     assert finding.remedy == (None if status == "ok" else "pip install 'jax!=0.10.2,!=0.11.*'")
     assert check_jax_numbers(Runtimes()) == []
-    absent = Outcome(errors={"numbers": "RuntimeError: Unknown backend cpu"})
-    assert check_jax_numbers(Runtimes(jax=absent)) == []
+    for platforms in ("Unknown backend cpu", "Unable to initialize backend 'tpu': NOT_FOUND: no"):
+        absent = Outcome(errors={"numbers": f"RuntimeError: {platforms}"})
+        assert check_jax_numbers(Runtimes(jax=absent)) == []

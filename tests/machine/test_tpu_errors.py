@@ -47,6 +47,11 @@ UPDATE = "pip install -U 'jax[tpu]'"
             "docker run --privileged …",
         ),
         (
+            "Unknown flag in XLA_FLAGS: --xla_tpu_enable_latency_hiding_scheduler=true",
+            "belong into LIBTPU_INIT_ARGS",
+            "unset XLA_FLAGS",
+        ),
+        (
             "Failed to initialize TPU system with error: FAILED_PRECONDITION: Couldn't mmap: "
             "Operation not permitted",
             "run as root",

@@ -276,7 +276,7 @@ def test_bfloat16_stays_close_to_float32(on_jax):
         ("traces", 2),  # one for each shape
         ("any_shape", False),
         ("timed", [["float32", 3.0], ["bfloat16", 3.0]]),
-        ("numbers_right", True),  # which they are not by itself in jaxlib 0.10.2
+        ("numbers_right", [True, True]),  # which they are not by itself in jaxlib 0.10.2
         ("fusions", 0),
         ("refusal", "ConfigError: batch_size 12 is not a multiple of the 8 devices; take 16"),
     ],
@@ -416,10 +416,11 @@ def test_what_jax_does_not_find_is_refused_in_one_line(on_jax, facts, case):
     assert not list(on_jax.glob("out.jsonl*"))
 
 
-def test_what_jax_is_not_set_to_is_refused(monkeypatch):
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_what_jax_is_not_set_to_is_refused(device, monkeypatch):
     monkeypatch.setattr(jax_runtime, "_platforms", lambda: "cuda")
     with pytest.raises(ConfigError, match=r"\(JAX_PLATFORMS\); unset JAX_PLATFORMS$"):
-        jax_runtime.resolve_devices()
+        jax_runtime.resolve_devices(device)
 
 
 def test_a_backend_that_is_no_runtime(monkeypatch):
