@@ -195,20 +195,22 @@ def test_a_new_session_resumes_what_a_killed_one_began(minilm_dir, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("output", "folder", "asked"),
+    ("source", "output", "folder", "asked"),
     [
-        ("mine", "/content/drive/MyDrive/mine/", ["drive /content/drive"]),
-        ("gs://bucket/mine/", "gs://bucket/mine/", ["user"]),
+        ("", "mine", "/content/drive/MyDrive/mine/", ["drive /content/drive"]),
+        ("", "gs://bucket/mine/", "gs://bucket/mine/", ["user"]),
+        ("/content/drive/a.whl", "gs://b/a/", "gs://b/a/", ["user", "drive /content/drive"]),
     ],
 )
-def test_on_colab_it_asks_for_drive_or_for_a_bucket(output, folder, asked, monkeypatch):
+def test_on_colab_it_asks_for_drive_or_for_a_bucket(source, output, folder, asked, monkeypatch):
     calls: list[str] = []
     colab = SimpleNamespace(
         auth=SimpleNamespace(authenticate_user=lambda: calls.append("user")),
         drive=SimpleNamespace(mount=lambda path: calls.append(f"drive {path}")),
     )
     monkeypatch.setitem(sys.modules, "google.colab", colab)
-    variables = session(OUTPUT=output)
+    variables = session(SOURCE=source, OUTPUT=output)
+    assert list(CELLS)[:3] == ["settings", "folder", "package"]  # the wheel may be on Drive
     execute(variables, "folder")
     assert (variables["FOLDER"], calls) == (folder, asked)
 
@@ -218,17 +220,21 @@ def test_on_colab_it_asks_for_drive_or_for_a_bucket(output, folder, asked, monke
     [
         ("mine.whl", "mine.whl[demo,gcs]"),
         ("git+https://here", "bert_features[demo,gcs] @ git+https://here"),
-        ("", "bert_features-0.1.0.whl[demo,gcs]"),  # a wheel that was uploaded
+        ("", "bert_features-0.10.0-py3-none-any.whl[demo,gcs]"),  # a wheel that was uploaded
     ],
 )
 def test_one_line_installs_what_this_runtime_lacks(source, package, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("bert_features-0.1.0.whl").touch()
+    for version in ("0.2.0", "0.10.0", "0.9"):
+        Path(f"bert_features-{version}-py3-none-any.whl").touch()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     variables = session(SOURCE=source, OUTPUT="gs://bucket/mine")
     execute(variables, "package")
     assert variables["PACKAGE"] == package
-    assert CELLS["install"] == '%pip install --quiet "{PACKAGE}" matplotlib'
+    pip, _, rest = CELLS["install"].partition("\n")
+    assert pip == '%pip install --quiet "{PACKAGE}" matplotlib'
+    with pytest.raises(RuntimeError, match="pip did not install"):  # which `%pip` does not raise
+        exec(rest, variables)
 
 
 def test_without_the_package_it_says_what_to_fill_in(tmp_path, monkeypatch):
