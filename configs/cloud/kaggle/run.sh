@@ -37,6 +37,7 @@ cp -r "$root"/{bert_features,setup.cfg,pyproject.toml,README.md,LICENSE} "$work/
 "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$work/input" "$work/source"
 for file in "$here/../constraints.txt" "$@"; do
   [ -f "$file" ] || fail "$file is not a file"
+  [[ $file != *.whl && ${file##*/} != dataset-metadata.json ]] || fail "$file has a name that is kept for other files; rename it"
   [ ! -e "$work/input/$(basename "$file")" ] || fail "two files have the name $(basename "$file")"
   cp "$file" "$work/input"
 done
