@@ -18,7 +18,6 @@ from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder import forms, kernels
 from bert_features.encoder.attention.by_head import attend_by_head
-from bert_features.encoder.attention.plain import attention_weights
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
@@ -109,23 +108,6 @@ def test_a_layer_norm_that_no_rewrite_knows_is_no_batch_norm(
     wanted += beta if has_offset else 0
     tolerance = {"rtol": 0, "atol": 1e-5} if dtype == "float32" else {"rtol": 2**-8, "atol": 0}
     np.testing.assert_allclose(traced(x).numpy().astype(np.float64), wanted, **tolerance)
-
-
-@pytest.mark.parametrize("on_cpu", [False, True])
-def test_attention_weights(on_cpu):
-    rng = np.random.default_rng(1)
-    query, key = rng.normal(size=(2, 3, 4, 8)), rng.normal(size=(2, 3, 4, 8))
-    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32)
-
-    @tf.function
-    def weights(query, key, mask):
-        with forms.traced_for("cpu" if on_cpu else "gpu"):
-            return attention_weights(query, key, mask, 0.3)
-
-    scores = np.exp(0.3 * query @ key.transpose(0, 1, 3, 2)) * mask[:, None, None, :]
-    expected = scores / scores.sum(-1, keepdims=True)
-    got = weights(query.astype(np.float32), key.astype(np.float32), mask)
-    np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
 
 
 @pytest.fixture(scope="module")

@@ -40,11 +40,6 @@ def assert_surprisals(records):
 
 
 @pytest.mark.slow
-def test_the_log_probability_of_each_token():
-    assert_scores(make("token")(TEXTS))
-
-
-@pytest.mark.slow
 def test_the_surprisal_of_each_word():
     records = make("word")(TEXTS)
     assert_surprisals(records)
