@@ -1,5 +1,6 @@
 """Who holds a folder: by its lock, whatever files are left."""
 
+import errno
 import os
 import signal
 import socket
@@ -59,6 +60,29 @@ def test_a_holder_that_cannot_be_read_is_still_one(tmp_path):
                 holding(folder),
             ):
                 pass
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_the_lock_of_a_machine_that_is_gone_is_removed_by_hand(tmp_path, monkeypatch):
+    """On a file system without flock, where its file is the lock."""
+    import fcntl
+
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with holding(tmp_path):
+        lock = (tmp_path / ".lock").read_bytes()
+    (tmp_path / ".lock").write_bytes(lock.replace(socket.gethostname().encode(), b"other"))
+    (tmp_path / ".running").write_text('{"process": 7, "machine": "other"}')
+    with (
+        pytest.raises(OutputError, match=r"process 7 on other.* gone, remove .*/\.lock and run"),
+        holding(tmp_path),
+    ):
+        pass
+    (tmp_path / ".lock").unlink()
+    with holding(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("name", [".lock", ".running"])
