@@ -55,11 +55,6 @@ def _attention(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
     }
 
 
-def _multi_vector(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
-    """Of all tokens; the host drops those that have no vector."""
-    return _layers(encoded, [replace(output, level="token") for output in outputs])
-
-
 def _masked_lm(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
     assert encoded.head is not None
     computed = {top_k: encoded.head(top_k, None) for top_k in {o.width for o in outputs}}
@@ -93,7 +88,10 @@ COMPUTE: dict[str, Callable[[Encoded, Sequence[OutputSpec]], Predictions]] = {
     "layers": _layers,
     "attention": _attention,
     "masked_lm": _masked_lm,
-    "multi_vector": _multi_vector,
+    # Of all tokens; the host drops those that have no vector.
+    "multi_vector": lambda encoded, outputs: _layers(
+        encoded, [replace(output, level="token") for output in outputs]
+    ),
     "score": _score,
     "sparse": _sparse,
 }

@@ -89,7 +89,11 @@ def check_apart(read: Iterable[Role], written: Iterable[Role], *, folder: bool =
     Raises:
       OutputError: two are the same, or a file that is read is in a folder that is written.
     """
-    others = [(role, path) for role, path in read if _exists(path)]
+    others = [
+        (role, path)
+        for role, path in read
+        if isinstance(path, int) or (not is_url(path) and is_there(path))
+    ]
     for role, path in written:
         for other, other_path in others:
             if _is_same_file(other_path, path):
@@ -114,10 +118,6 @@ def check_folder(folder: Path, read: Iterable[Role], *, overwrite: bool) -> Path
     check_apart(read, [("the output", target)], folder=True)
     check_target(target, overwrite=overwrite, folder=True)
     return target
-
-
-def _exists(path: str | Path | int) -> bool:
-    return isinstance(path, int) or (not is_url(path) and is_there(path))
 
 
 def _is_same_file(one: str | Path | int, other: str | Path | int) -> bool:

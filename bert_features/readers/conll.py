@@ -10,7 +10,7 @@ from dataclasses import replace
 from bert_features.config.input_format import INPUT_FORMATS
 from bert_features.readers.fields import FieldError
 from bert_features.readers.ids import NO_ID, Ids
-from bert_features.readers.input_example import InputExample, Span
+from bert_features.readers.input_example import InputExample
 from bert_features.readers.labels import with_labels
 from bert_features.readers.lines import RETURNS, size_of, too_long
 from bert_features.readers.source import Source
@@ -37,7 +37,10 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         if settings.span_field is not None:
             column = _find(source, first, settings.span_field, names, "span_field")
             tags = _values(source, lines, column, "span_field")
-            example = replace(example, spans=_spans(source, first, words, tags))
+            try:
+                example = replace(example, spans=spans_of_tags(words, tags))
+            except FieldError as error:
+                raise source.error(error, first) from error
         if settings.label_field is not None:
             column = _find(source, first, settings.label_field, names, "label_field")
             labels = _values(source, lines, column, "label_field")
@@ -81,13 +84,6 @@ def _find(source: Source, line: int, field: str, names: Sequence[str], setting: 
         )
     is_last = (field.lower(), names) == ("ner", INPUT_FORMATS["conll"].columns)
     return -1 if is_last else names.index(field.lower()) + 1
-
-
-def _spans(source: Source, first: int, words: list[str], tags: list[str]) -> tuple[Span, ...]:
-    try:
-        return spans_of_tags(words, tags)
-    except FieldError as error:
-        raise source.error(error, first) from error
 
 
 def _sentences(source: Source) -> Iterator[tuple[int, list[tuple[int, list[str]]], list[str]]]:

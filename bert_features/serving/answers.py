@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -191,15 +192,9 @@ def _rank(entry: str, form: str) -> tuple[int, float]:
     kind, _, parameters = entry.strip().lower().partition(";")
     names = {form: 3, f"{form.partition('/')[0]}/*": 2, "*/*": 1}
     specific = names.get(kind.strip(), 0)
-    return specific, _quality(parameters) if specific else 0.0
-
-
-def _quality(parameters: str) -> float:
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.strip().partition("=")
-        if name == "q":
-            try:
-                return min(max(float(value), 0.0), 1.0)
-            except ValueError:
-                return 0.0
-    return 1.0
+    stated = re.search(r"(?:^|;)\s*q=([^;]*)", parameters)
+    try:
+        quality = min(max(float(stated[1] if stated else 1), 0.0), 1.0)
+    except ValueError:
+        quality = 0.0
+    return specific, quality if specific else 0.0

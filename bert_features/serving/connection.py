@@ -70,18 +70,8 @@ class _LostError(Exception):
 class Connection:
     """Sends requests to one service; several threads may share it.
 
-    Args:
-      url: the address of the service, as `http://127.0.0.1:8000`.
-      token: its token, if it has one.
-      timeout: seconds for one attempt at a request, from the connection to the last byte.
-      retries: how often a request is sent again after a lost connection, or if the service is busy.
-      connections: how many are open at a time.
-
-    Attributes:
-      is_closed: whether `close` was called.
-
-    Raises:
-      ConfigError: an argument is not allowed.
+    At most `connections` are open at a time; the other arguments are those of `Client`. `is_closed`
+    is true once `close` was called. Raises ConfigError for an argument that is not allowed.
     """
 
     def __init__(

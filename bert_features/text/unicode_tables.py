@@ -94,12 +94,6 @@ class Decompositions:
     tails: np.ndarray
 
 
-def _is_space(char: str, category: str) -> bool:
-    # The official code turns Zs into blanks and then calls str.split(), which also splits at the
-    # line and paragraph separators.
-    return char in " \t\n\r\u2028\u2029" or category == "Zs"
-
-
 def is_punctuation(char: str, category: str) -> bool:
     """Whether it is punctuation in Unicode, or printable ASCII but no letter, digit or blank."""
     ascii_symbol = char.isascii() and char.isprintable() and not char.isalnum() and char != " "
@@ -116,7 +110,9 @@ def _case_bits(char: str) -> int:
 
 
 def _bits(char: str, category: str) -> int:
-    if _is_space(char, category):
+    # The official code turns Zs into blanks and then calls str.split(), which also splits at the
+    # line and paragraph separators.
+    if char in " \t\n\r\u2028\u2029" or category == "Zs":
         return SPACE
     if category in ("Cc", "Cf") or char in "\0\ufffd":
         return DROPPED
