@@ -41,10 +41,11 @@ def casing_of(weights: WeightFiles, vocab: Path | None, *names: str) -> tuple[bo
     lower = bert_normalizer(read_outline(tokenizer)).get("lowercase")
     if isinstance(lower, bool):
         return lower, f"normalizer.lowercase is {str(lower).lower()} in {tokenizer.name}"
-    if weights.kind == "tf2" and weights.in_saved_model:
-        lower = _stored_casing(weights)
-        if lower is not None:
-            return lower, f"do_lower_case is {str(lower).lower()} in its variables"
+    has_variables = weights.kind == "tf2" and weights.in_saved_model
+    if has_variables and weights.reader.shapes().get("do_lower_case") == ():  # of TF-Hub's BERTs
+        with damage_is_an_error(weights.path):
+            lower = bool(weights.reader.read("do_lower_case"))
+        return lower, f"do_lower_case is {str(lower).lower()} in its variables"
     for name in (*names, root.resolve().name, weights.path.name):
         for pattern, lower in _CASING_OF_NAME:
             if pattern.search(name):
@@ -68,11 +69,3 @@ def casing_of_vocabulary(tokens: Sequence[str]) -> bool | None:
     if upper > _CASED_SHARE * len(pieces):
         return False
     return True if not upper and len(pieces) >= _MIN_UNCASED_PIECES else None
-
-
-def _stored_casing(weights: WeightFiles) -> bool | None:
-    """The value of the variable `do_lower_case` of TF-Hub's BERTs, None without one."""
-    if weights.reader.shapes().get("do_lower_case") != ():
-        return None
-    with damage_is_an_error(weights.path):
-        return bool(weights.reader.read("do_lower_case"))

@@ -268,7 +268,9 @@ class FeatureView:
         except ImportError as error:
             raise MissingExtraError("pandas", "pandas") from error
 
-        level = level or self._usual_rows()
+        levels = {feature.level for feature in self.features}
+        (own,) = levels if len(levels) == 1 else ("sequence",)
+        level = level or (own if LEVELS[own].is_text else "sequence")
         if level != "sequence":
             return pd.DataFrame(self._cells_of_units(level))
         rows = [_cells_of(record) for record in self]
@@ -278,11 +280,6 @@ class FeatureView:
             cells = object_array([_cell(row[name]) for row in rows])
             columns[name] = pd.Series(cells, dtype=object)
         return pd.DataFrame(columns)
-
-    def _usual_rows(self) -> str:
-        levels = {feature.level for feature in self.features}
-        (own,) = levels if len(levels) == 1 else ("sequence",)
-        return own if LEVELS[own].is_text else "sequence"
 
     def _cells_of_units(self, level: str) -> dict[str, list[Any]]:
         """The columns of a level with an entry for each unit, and the id of its example."""

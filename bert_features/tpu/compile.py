@@ -117,22 +117,19 @@ class TpuCompiler:
         largest &= not needs(self.job.outputs, "attention")
         found: dict[int, int] = {}  # the largest batch of each length
         for rows, length in self.job.shapes:
-            report = self._report(rows, length)
+            logger.info("compiling %d x %d for %s", rows, length, self.job.topology.name)
+            started = time.perf_counter()
+            try:
+                compiled = self.compile(rows, length)
+            except DoesNotFitError as error:
+                raise self._too_large(rows, length, error) from error
+            seconds = time.perf_counter() - started
+            report = self._describe(compiled, rows, length, seconds)
             if largest and length not in found:
                 needed = report.weight_bytes + report.temporary_bytes + report.output_bytes
                 share = needed / self._available()
                 found[length] = self._largest(length, share=share, fits=rows, too_many=None)
             yield dataclasses.replace(report, largest_rows=found.get(length))
-
-    def _report(self, rows: int, length: int) -> ShapeReport:
-        logger.info("compiling %d x %d for %s", rows, length, self.job.topology.name)
-        started = time.perf_counter()
-        try:
-            compiled = self.compile(rows, length)
-        except DoesNotFitError as error:
-            raise self._too_large(rows, length, error) from error
-        seconds = time.perf_counter() - started
-        return self._describe(compiled, rows, length, seconds)
 
     def _too_large(self, rows: int, length: int, error: DoesNotFitError) -> ConfigError:
         fits = self._largest(length, share=error.needed / error.available, too_many=rows)
