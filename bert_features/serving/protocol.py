@@ -5,12 +5,14 @@ import sys
 from http import HTTPStatus
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from bert_features.serving.failures import STATUSES, RequestError
 
 # The URL and the headers; h11 refuses more.
 MAX_HEAD_BYTES = 1 << 16
+# Between two looks whether a client that sends no more is still there.
+_LOOK_SECONDS = 0.5
 
 
 class Http(H11Protocol):
@@ -36,6 +38,24 @@ class Http(H11Protocol):
             self.timeout_keep_alive_task = waiting
         elif waiting is not None:
             waiting.cancel()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keeps the connection if a request is whole: its client may have closed one direction."""
+        cycle = self.cycle
+        if cycle is None or cycle.more_body or cycle.response_complete:
+            return False
+        if cycle.scope["http_version"] != "1.1":  # knows no interim answers
+            return False
+        cycle.keep_alive = False
+        self.loop.call_later(_LOOK_SECONDS, self._look_for_client, cycle)
+        return True
+
+    def _look_for_client(self, cycle: RequestResponseCycle) -> None:
+        """Sends an interim answer now and then, which clients skip: one that has left resets."""
+        if not (cycle.response_started or self.transport.is_closing()):
+            event = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self.transport.write(self.conn.send(event) or b"")
+            self.loop.call_later(_LOOK_SECONDS, self._look_for_client, cycle)
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is not a request; called while h11's error is handled."""

@@ -1,5 +1,6 @@
 """Connections: what comes before a request has bounds, and a connection that waits is closed."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_features.serving import protocol
 from bert_features.serving.guard import Guard
 from tests.serving.over_http import over_http
 
@@ -127,17 +129,29 @@ def test_a_websocket_is_an_ordinary_request(connection):
     assert read(connection).startswith(b"HTTP/1.1 421 ")
 
 
-def test_a_client_that_left_is_noticed(service_of):
+def test_a_client_that_only_sends_no_more_gets_its_answer_and_one_that_left_is_noticed(
+    service_of, monkeypatch
+):
+    monkeypatch.setattr(protocol, "_LOOK_SECONDS", 0.01)
     left = []
 
     async def answer(scope, receive, send):
         assert (await receive())["body"] == b"text"
-        left.append(await receive())
+        if scope["path"] == "/leave":
+            left.append(await receive())
+            return
+        await asyncio.sleep(0.1)  # some looks
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answer"})
 
     with over_http(service_of(), app=answer) as url:
         port = int(url.rpartition(":")[2])
-        with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=20)) as client:
-            client.request("POST", "/leave", b"text")
+        for path in ("/stay", "/leave"):
+            with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=20)) as client:
+                client.request("POST", path, b"text")
+                if path == "/stay":
+                    client.sock.shutdown(socket.SHUT_WR)
+                    assert client.getresponse().read() == b"answer"
         deadline = time.monotonic() + 20
         while not left:
             assert time.monotonic() < deadline
