@@ -185,7 +185,7 @@ def as_option(name: str, value: str = "") -> str:
         return on
     if value == "False":
         return off
-    plain = value.strip("'\"")
+    plain = value.strip("'\"") or "''"
     return f"{on}={plain}" if plain.startswith("-") else f"{on} {plain}"
 
 

@@ -113,8 +113,8 @@ def tidy(folder: Location) -> None:
             remove_leftovers(target)
         store = open_store(folder)
         store.remove(FINISHED)
-        # Of hosts that have ended. A lock is removed by the one that holds it.
-        others = [n for n in store.names() if _HOLDING_FILE.fullmatch(n) and "-of-" in n]
+        # Of runs that have ended. A lock is removed by the one that holds it.
+        others = [name for name in store.names() if _HOLDING_FILE.fullmatch(name)]
         held = {_share_of(lock) for lock in _locks_held(folder)}
         store.remove(*(name for name in others if _share_of(name) not in held))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
-from bert_features.config.shards import Shard
+from bert_features.config.shards import WHOLE, Shard
 from bert_features.corpus.folder import holding, is_tidy, tidy
 from bert_features.corpus.inputs import Inputs, check_unchanged, status_of
 from bert_features.corpus.plan import restore_settings
@@ -110,7 +110,18 @@ def extract(
         )
     target = find_target(config, output_path, ledger_path, overwrite=overwrite)
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
-    shared = isinstance(target, FolderTarget) and target.share.count > 1
+    if isinstance(target, FolderTarget) and target.share is None:
+        if processes > 1 or cluster is not None:
+            raise ConfigError(
+                "shard is 'auto', and the environment does not say the number of this host; pass "
+                "shard as I/N"
+            )
+        import_tensorflow(config.runtime, config.device)
+        from bert_features.runtime.start import make_runtime
+
+        share = log_share(*make_runtime(config.runtime, config.device).process)
+        target = replace(target, share=share)
+    shared = isinstance(target, FolderTarget) and target.share not in (None, WHOLE)
     elsewhere = cluster is not None or shared or is_url(output_path)
     if config.dedupe and config.cache is None and elsewhere:
         raise ConfigError(

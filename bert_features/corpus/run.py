@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.ray_settings import RaySettings
-from bert_features.config.shards import Shard
+from bert_features.config.shards import WHOLE, Shard
 from bert_features.corpus import resuming
 from bert_features.corpus.executor import Executor, Ready
 from bert_features.corpus.folder import empty, holding, tidy
@@ -112,6 +112,7 @@ class FolderRun:
         self._config = config.model_copy(update={"format": target.format, "shard": None})
         self._config.model_fields_set.discard("shard")
         self._inputs, self._target, self._folder = inputs, target, target.folder
+        self._share = target.share or WHOLE
         self._processes, self._ray, self._progress = processes, ray, progress
         self._monitor, self._damaged = monitor or RunMonitor(), damaged
         self._accept_new_numbers = accept_new_numbers
@@ -124,11 +125,11 @@ class FolderRun:
 
     def finish(self) -> ExtractSummary:
         """Computes what is not finished yet; raises BertFeaturesError."""
-        share = self._target.share
+        share = self._share
         # How many actors compute on Ray is known there alone.
         with holding(self._folder, 0 if self._ray else self._processes, share):
             state = self._computed()
-            if share.count > 1:
+            if share.count > 1 and has_manifest(self._folder):
                 state.take_others()
             left = count_left(state.manifest, state.done)
             if sum(left):
@@ -153,20 +154,32 @@ class FolderRun:
     def _computed(self) -> "_State":
         """The run, its shards of this share finished."""
         manifest, is_new = self._planned()
-        finished = {} if is_new else dict(manifest.finished_shards())
-        state = _State(manifest, finished, self._damaged, self._target.share)
+        finished: Mapping[int, FinishedEntry] = {}
+        if not is_new:  # other hosts may have ended the run since the manifest was read
+            now, finished = read_finished(self._folder)
+            manifest = replace(manifest, finished=now.finished)
+        state = _State(manifest, finished, self._damaged, self._share)
         self._monitor.shards = len(manifest.shards)
         if not state.todo:
-            logger.info("%s is finished already; nothing was computed", self._folder)
+            logger.info("%s; nothing was computed", self._describe_done(state))
             return state
         resuming.check_same_scales(manifest, state.done)
         beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
         try:
             with _saying_what_is_kept(state), store_place(self._config, beside) as place:
                 self._compute(state, is_new, place)
+            return state
         except _BegunByAnotherError:
-            return self._computed()
-        return state
+            pass  # outside of the block the first model is gone
+        return self._computed()
+
+    def _describe_done(self, state: "_State") -> str:
+        share, count = self._share, len(state.manifest.shards)
+        if len(state.done) == count:
+            return f"{self._folder} is finished already"
+        if share.index >= count:
+            return f"the share {share} of {self._folder} has no shards, as it has {count:,}"
+        return f"the share {share} of {self._folder} is finished already"
 
     def _planned(self) -> tuple[Manifest, bool]:
         """The run that has begun in the folder, or a new one; and whether it is new."""
@@ -178,7 +191,7 @@ class FolderRun:
             resuming.check_same_run(begun, wanted)
             resuming.check_same_format(begun, self._target.format)
             resuming.check_same_inputs(begun, self._inputs)
-            resuming.check_same_hosts(begun, self._target.share)
+            resuming.check_same_hosts(begun, self._share)
             resuming.check_unchanged_inputs(begun, self._config)
             return begun, False
         if self._ray is not None:
@@ -188,7 +201,7 @@ class FolderRun:
         logger.info("reading %s into shards", named)
         file_format = self._target.format
         plan = make_plan(self._config, self._inputs, self._folder, file_format, self._checkpoint)
-        return replace(plan, hosts=self._target.share.count), True
+        return replace(plan, hosts=self._share.count), True
 
     def _compute(self, state: "_State", is_new: bool, place: StorePlace | None) -> None:
         """Computes what is left to do."""
@@ -279,7 +292,12 @@ class _State:
 
     def finish(self, shard: int, entry: FinishedEntry) -> None:
         """Records that a shard is in its place."""
-        self.manifest.finish_shard(shard, entry)
+        finished = self.manifest.finished and Manifest.read(self.manifest.folder).finished
+        if finished is None:
+            self.manifest.finish_shard(shard, entry)
+        else:  # a lost shard of a finished folder, whose records are in the manifest
+            finished = (*finished[:shard], entry, *finished[shard + 1 :])
+            replace(self.manifest, finished=finished).write()
         self.done[shard] = entry
         self.total = Counts.sum([self.total, Counts(**entry.counts)])
 
@@ -287,9 +305,12 @@ class _State:
         """Takes what other hosts have finished meanwhile."""
         self.manifest, finished = read_finished(self.manifest.folder)
         lost = find_missing(self.manifest, finished)
-        self.done |= {shard: entry for shard, entry in finished.items() if shard not in lost}
+        others = {shard: entry for shard, entry in finished.items() if shard not in lost}
+        self.done = others | self.done
         _check_counts(self.manifest, self.done.values())
-        self.total = Counts.sum(Counts(**entry.counts) for entry in self.done.values())
+        counts = {shard: Counts(**entry.counts) for shard, entry in self.done.items()}
+        self.total = Counts.sum(counts.values())
+        self.before = Counts.sum(each for shard, each in counts.items() if shard not in self.todo)
 
     def conclude(self) -> None:
         """Records that all shards are finished.

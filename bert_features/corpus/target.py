@@ -9,14 +9,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from bert_features.checkpoints.checkpoint import Checkpoint, named_files
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.shards import AUTO, Shard
+from bert_features.config.shards import AUTO, WHOLE, Shard
 from bert_features.corpus.folder import check_folder
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.errors import ConfigError, InputError, OutputError, printable
@@ -36,12 +36,7 @@ from bert_features.files import (
 )
 from bert_features.formats import check_output, output_format, output_targets
 from bert_features.formats.manifest import has_manifest
-from bert_features.machine.hardware import (
-    JAX_COORDINATOR,
-    JAX_COUNT,
-    JAX_INDEX,
-    place_among_hosts,
-)
+from bert_features.machine.hardware import place_among_hosts
 from bert_features.machine.quiet_tensorflow import import_tensorflow
 from bert_features.readers.opening import is_stream, name_of
 
@@ -134,13 +129,13 @@ class FolderTarget:
     Attributes:
       folder: its path, or its address.
       overwrite: whether a run that has begun there is thrown away.
-      share: the share of the shards that this host computes.
+      share: the share of the shards that this host computes; None while only the runtime knows it.
     """
 
     folder: Location
     format: str
     overwrite: bool
-    share: Shard = field(default_factory=Shard)
+    share: Shard | None = WHOLE
 
     def find_inputs(self, inputs: Inputs) -> tuple[str, ...]:
         """The inputs; raises InputError if one can be read only once, or its name is not UTF-8."""
@@ -205,7 +200,7 @@ def find_target(
         raise ConfigError(
             f"ledger_path needs a single output file, but {output} is a folder; leave it out"
         )
-    share = Shard()
+    share: Shard | None = WHOLE
     if config.shard is not None:
         share = _share_of_host() if config.shard == AUTO else Shard.parse(config.shard)
         if overwrite:
@@ -216,15 +211,10 @@ def find_target(
     return FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite, share)
 
 
-def _share_of_host() -> Shard:
-    """The share of this host, by its environment; raises ConfigError if that is contradictory."""
+def _share_of_host() -> Shard | None:
+    """The share of this host, if its environment says it; ConfigError if that is contradictory."""
     place = place_among_hosts()
-    if place is None and JAX_COORDINATOR in os.environ:
-        raise ConfigError(
-            f"shard is 'auto', and {JAX_COORDINATOR} is set without the number of this host; set "
-            f"{JAX_COUNT} and {JAX_INDEX} too, or pass shard as I/N"
-        )
-    return log_share(*(place or (0, 1)))
+    return None if place is None else log_share(*place)
 
 
 def log_share(index: int, count: int) -> Shard:

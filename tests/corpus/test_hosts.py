@@ -3,6 +3,7 @@
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -188,10 +189,82 @@ def test_one_host_of_a_number_at_a_time_and_none_beside_a_run_of_the_whole(confi
     assert read_status(out).is_whole
 
 
-def test_more_hosts_than_shards(config, texts, tmp_path):
-    for host in range(6):
+def test_more_hosts_than_shards(config, texts, tmp_path, caplog):
+    summary = extract(config(shard="5/6"), texts, f"{tmp_path}/out/")  # it comes first
+    assert (summary.counts.examples, summary.left) == (0, (1, 1, 1, 1, 0, 0))
+    assert "the share 5/6 of " in caplog.text
+    for host in range(5):
         extract(config(shard=f"{host}/6"), texts, f"{tmp_path}/out/")
     assert read_status(tmp_path / "out").is_whole
+
+
+def test_a_lost_shard_of_a_finished_folder_has_the_record_of_its_new_bytes(config, texts, tmp_path):
+    """Another processor may have computed the bytes that are gone."""
+    out = tmp_path / "out"
+    for host in ("0/2", "1/2"):
+        extract(config(shard=host), texts, f"{out}/")
+    manifest = Manifest.read(out)
+    old = manifest.finished[1].model_copy(update={"crc32c": "00000000"})
+    replace(manifest, finished=(manifest.finished[0], old, *manifest.finished[2:])).write()
+    manifest.path(1).unlink()
+    extract(config(shard="1/2"), texts, f"{out}/")
+    found, wanted = Manifest.read(out).finished, manifest.finished
+    assert [entry.crc32c for entry in found] == [entry.crc32c for entry in wanted]
+    assert len(read_features(out, verify=True)) == EXAMPLES
+
+
+def test_a_host_that_starts_again_while_the_others_end_computes_nothing(
+    config, texts, tmp_path, monkeypatch
+):
+    out, check = tmp_path / "out", run_module.resuming.check_unchanged_inputs
+    extract(config(shard="1/2"), texts, f"{out}/")
+
+    def late(*arguments):
+        monkeypatch.setattr(run_module.resuming, "check_unchanged_inputs", check)
+        extract(config(shard="0/2"), texts, f"{out}/")
+        monkeypatch.setattr(run_module.ShardWriter, "load", None)
+        check(*arguments)
+
+    monkeypatch.setattr(run_module.resuming, "check_unchanged_inputs", late)
+    summary = extract(config(shard="1/2"), texts, f"{out}/")
+    assert (summary.before.examples, summary.counts.examples) == (EXAMPLES, EXAMPLES)
+
+
+def test_the_speed_of_a_host_is_that_of_its_own_shards(config, texts, tmp_path, monkeypatch):
+    out, take = tmp_path / "out", run_module._State.take_others
+
+    def late(state):
+        monkeypatch.setattr(run_module._State, "take_others", take)
+        extract(config(shard="1/2"), texts, f"{out}/")
+        take(state)
+
+    monkeypatch.setattr(run_module._State, "take_others", late)
+    summary = extract(config(shard="0/2"), texts, f"{out}/")
+    assert (summary.before.examples, summary.counts.examples) == (8, EXAMPLES)
+
+
+def test_a_refused_run_leaves_no_lock_in_the_folder_at_its_end(config, texts, tmp_path):
+    out = tmp_path / "out"
+    extract(config(shard="0/2"), texts, f"{out}/")
+    with holding(out, share=Shard(1, 2)), pytest.raises(OutputError, match="another run"):
+        extract(config(), texts, f"{out}/")
+    extract(config(shard="1/2"), texts, f"{out}/")
+    assert not list(out.glob(".*"))
+
+
+def test_a_store_that_knows_no_conditions_is_written(config, texts, tmp_path, monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    write = MemoryFileSystem.pipe_file
+
+    def pipe_file(self, path, value, mode="overwrite", **more):
+        if mode == "create":
+            raise NotImplementedError("a header implies functionality that is not implemented")
+        write(self, path, value, **more)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    extract(config(), texts, "memory://bucket/unconditional/")
+    assert read_status("memory://bucket/unconditional").is_whole
 
 
 def test_auto_is_the_place_among_the_hosts(config, texts, tmp_path, monkeypatch):
