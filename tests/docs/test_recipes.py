@@ -127,7 +127,8 @@ def run_command(name: str, texts: list[str], folder: Path, monkeypatch: pytest.M
 def test_every_recipe_has_its_check():
     functions = [name for name in globals() if name.startswith("test_recipe_")]
     assert functions == list(RECIPES)
-    assert [int(name.split("_")[2]) for name in functions] == list(range(1, len(functions) + 1))
+    numbers = [int(name.split("_")[2]) for name in functions]
+    assert numbers == [1, 5, *range(7, 25)]
 
 
 def test_another_print_is_not_the_same():
@@ -148,43 +149,10 @@ def test_recipe_1_every_layer_of_every_token(recipe, oracle):
     assert recipe["record"].token_ids.tolist() == oracle.ids(SENTENCE)
 
 
-def test_recipe_2_the_last_four_layers_side_by_side(recipe, oracle):
-    states = oracle(SENTENCE)
-    close(recipe["vectors"], np.concatenate([states[i] for i in (6, 5, 4, 3)], axis=1))
-
-
-def test_recipe_3_the_sum_of_the_last_four_layers(recipe, oracle):
-    tokens, vectors = zip(*recipe["pairs"], strict=True)
-    assert " ".join(tokens) == SENTENCE_TOKENS
-    close(np.stack(vectors), oracle(SENTENCE)[3:].sum(axis=0))
-
-
-def test_recipe_4_a_sentence_vector_from_the_second_to_last_layer(recipe, oracle):
-    layer = oracle(SENTENCE)[5]
-    close(recipe["a"], layer.mean(axis=0))
-    close(recipe["b"], layer[1:-1].mean(axis=0))
-
-
 def test_recipe_5_the_pooled_cls_and_the_plain_one(recipe, oracle):
     layer = oracle(SENTENCE)[6]
     close(recipe["cls"], layer[0])
     close(recipe["pooled"], oracle.encoder.pooled(layer[None])[0])
-
-
-def test_recipe_6_padding_and_the_attention_mask(recipe, oracle):
-    feature, rows = recipe["feature"], recipe["rows"]
-    ids_b = oracle.ids("No, it is not.")[1:]
-    ids = oracle.ids("Is this Jacksonville?") + ids_b
-    padding = [0] * (20 - len(ids))
-    assert feature.input_ids == ids + padding
-    assert feature.input_mask == [1] * len(ids) + padding
-    assert feature.input_type_ids == [0] * (len(ids) - len(ids_b)) + [1] * len(ids_b) + padding
-    for name, column in {
-        "input_word_ids": feature.input_ids,
-        "input_mask": feature.input_mask,
-        "input_type_ids": feature.input_type_ids,
-    }.items():
-        assert rows[name].numpy().tolist() == [column]
 
 
 def test_recipe_7_a_word_that_is_not_in_the_vocabulary(recipe, oracle):
