@@ -111,12 +111,12 @@ class File(GroupFile):
             raise ValueError("its footer has another number of record batches than there are")
         checked = 0
         for i, (start, stop) in enumerate(pairwise(self._starts.tolist())):
-            found = ColumnChecksums(self.features, self.id_type)
-            found.add(convert_from_arrow(self._read_group(i), self.features))
+            checksums = ColumnChecksums(self.features, self.id_type)
+            checksums.add(convert_from_arrow(self._read_group(i), self.features))
             _, metadata = file.get_batch_with_custom_metadata(i)
             if metadata is not None and CHECKSUMS_KEY in metadata:
                 recorded = json.loads(metadata[CHECKSUMS_KEY])["columns"]
-                compare(recorded, found.of_columns(), f"records {start} to {stop - 1}")
+                compare(recorded, checksums.of_columns(), f"records {start} to {stop - 1}")
                 checked += 1
         if 0 < checked < file.num_record_batches:
             raise ValueError("a record batch has lost its checksums")
@@ -167,8 +167,8 @@ class ColumnChecksums:
         return {name: as_hex(crc) for name, crc in self._crcs.items()}
 
 
-def compare(recorded: Mapping[str, str], found: Mapping[str, str], where: str) -> None:
+def compare(recorded: Mapping[str, str], computed: Mapping[str, str], where: str) -> None:
     """Refuses values that are not those that were written; raises ValueError."""
-    for name, crc in found.items():
+    for name, crc in computed.items():
         if recorded[name] != crc:
             raise ValueError(f"{where}: the values of {name} are not those that were written")

@@ -78,7 +78,7 @@ class FeatureWriter(ABC):
         self._id_type = id_type
         self._closed = False
         self._columns = columns_of(self._features, id_type)
-        self._given, self._losses = dict(metadata), dict[str, Any]()
+        self._stated, self._losses = dict(metadata), dict[str, Any]()
         self._metadata = self._describe()
         targets = self.targets(Path(path))
         self.path = targets[-1]
@@ -199,9 +199,9 @@ class FeatureWriter(ABC):
 
     def _describe(self) -> dict[str, Any]:
         """The metadata, with what is known of the examples so far."""
-        found = {"losses": self._losses, TEXTS_CHECKSUM: self.texts_crc32c}
-        given = self._given | {name: value for name, value in found.items() if value}
-        return complete_metadata(given, self._features, self._id_type)
+        late = {"losses": self._losses, TEXTS_CHECKSUM: self.texts_crc32c}
+        metadata = self._stated | {name: value for name, value in late.items() if value}
+        return complete_metadata(metadata, self._features, self._id_type)
 
     def _note_losses(self, batch: FeatureBatch) -> None:
         """Adds what a run counted of a batch and int8 does not show, with the first ids."""

@@ -129,13 +129,13 @@ def compare_recipes(a: Recipe, b: Recipe, feature: str | None = None) -> list[Co
         second = second or first
         pairs = [(first, second)] if first in a.outputs and second in b.outputs else []
     if not pairs:
-        wanted = (
+        missing = (
             "no feature of the same name or recipe"
             if feature is None
             else f"no feature {feature!r}"
         )
         raise OutputError(
-            f"the two have {wanted}; {a.name} has {', '.join(a.outputs)}, and {b.name} has "
+            f"the two have {missing}; {a.name} has {', '.join(a.outputs)}, and {b.name} has "
             f"{', '.join(b.outputs)}: name one of each as NAME=NAME"
         )
     left = {*a.outputs, *b.outputs}.difference(*pairs)
@@ -157,11 +157,11 @@ def _compare(a: Recipe, b: Recipe, name: str, other: str) -> Comparison:
     if not exact.is_within(max(_TOLERANCES[_precision(*side)][1] for side in sides)):
         reason = f"other numbers by the same recipe ({exact})"
         return Comparison(name, other, "other", (reason, *digits), exact.cosine)
-    found = distance(*(_stored(*side) for side in sides))
-    verdict: Verdict = "same" if found.is_close else "rounded"
+    stored = distance(*(_stored(*side) for side in sides))
+    verdict: Verdict = "same" if stored.is_close else "rounded"
     explains = exact.is_close or any(d.startswith(("precision ", "dtype ")) for d in digits)
     reasons = digits if verdict == "same" or explains else (*digits, str(exact))
-    return Comparison(name, other, verdict, reasons, found.cosine)
+    return Comparison(name, other, verdict, reasons, stored.cosine)
 
 
 def _with_agreement(vectors: tuple[str, ...], exact: Distance | None) -> tuple[str, ...]:
@@ -174,11 +174,11 @@ def check_numbers(begun: Recipe, now: Recipe) -> None:
     """Refuses canaries that are others than those of a run that has begun; raises OutputError."""
     both = now.canaries.keys() & begun.canaries.keys()
     for name in filter(both.__contains__, now.outputs):  # ids have canaries alone
-        found = distance(begun.canaries[name], now.canaries[name])
-        if not found.is_within(_TOLERANCES[_precision(now, name)][0]):
+        apart = distance(begun.canaries[name], now.canaries[name])
+        if not apart.is_within(_TOLERANCES[_precision(now, name)][0]):
             raise OutputError(
                 f"this machine computes other numbers of {name!r} than the run began with, by the "
-                f"same recipe ({found}): run bert-features doctor, resume it where it began, or "
+                f"same recipe ({apart}): run bert-features doctor, resume it where it began, or "
                 "pass accept_new_numbers=True to mix both"
             )
 
@@ -193,12 +193,12 @@ def _precision(recipe: Recipe, output: str) -> str:
 
 def _stored(recipe: Recipe, output: str) -> np.ndarray:
     """The canaries as the dtype of the output holds them, float32 [texts, W]."""
-    own, values = recipe.outputs[output], recipe.canaries[output]
-    if own["dtype"] not in SMALL_DTYPES:
-        return values.astype(value_dtype(own["dtype"])).astype(np.float32)
-    places = _places(own["width"], values.shape[1])
-    scale = tuple(tuple(np.array(row)[places].tolist()) for row in own.get("scale") or ())
-    kept = Feature("canaries", (), "none", len(places), own["dtype"], scale=scale)
+    settings, values = recipe.outputs[output], recipe.canaries[output]
+    if settings["dtype"] not in SMALL_DTYPES:
+        return values.astype(value_dtype(settings["dtype"])).astype(np.float32)
+    places = _places(settings["width"], values.shape[1])
+    scale = tuple(tuple(np.array(row)[places].tolist()) for row in settings.get("scale") or ())
+    kept = Feature("canaries", (), "none", len(places), settings["dtype"], scale=scale)
     return restore(encode(values, kept), kept)
 
 
@@ -234,7 +234,7 @@ def choose_canaries(batch: FeatureBatch, features: Sequence[Feature]) -> Canarie
     same embedding everywhere. A text without vectors has zeros.
     """
     kept = max(_MOST_VALUES // max(len(features), 1), _LEAST_VALUES)
-    found: Canaries = {}
+    canaries: Canaries = {}
     for feature in features:
         values, splits = batch.features[feature.name], batch.row_splits(feature)
         if splits is not None:
@@ -242,5 +242,5 @@ def choose_canaries(batch: FeatureBatch, features: Sequence[Feature]) -> Canarie
             values = np.concatenate([values, np.zeros((1, values.shape[1]), values.dtype)])
             values = values[np.where(np.diff(splits) > 0, third, -1)]
         chosen = values[:, _places(values.shape[1], kept)]
-        found[feature.name] = chosen.astype(np.float32)
-    return found
+        canaries[feature.name] = chosen.astype(np.float32)
+    return canaries

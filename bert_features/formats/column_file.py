@@ -64,9 +64,9 @@ class ColumnFile(reader.FeatureFile):
         """Closes the columns."""
         self._open_columns = None
 
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+    def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         whole = self._lazy(only)
-        for start, stop in self._chunks(wanted):
+        for start, stop in self._chunks(records):
             # Copied out of the file; .npz and HDF5 return texts as arrays of other types.
             columns = {
                 name: values.astype(object) if values.dtype.kind in "OU" else np.array(values)
@@ -86,21 +86,21 @@ class ColumnFile(reader.FeatureFile):
             columns = {n: c for n, c in columns.items() if n in {*only, *splits}}
         return convert_to_batch({name: self._columns[name] for name in columns}, self.features)
 
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
-        part = self._lazy([feature.name]).part(wanted.start, wanted.stop)
+    def _ragged(self, feature: Feature, records: range) -> tuple[np.ndarray, np.ndarray | None]:
+        part = self._lazy([feature.name]).part(records.start, records.stop)
         return part.features[feature.name], part.row_splits(feature)
 
     def _blocks(
-        self, feature: Feature, wanted: range
+        self, feature: Feature, records: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        for start, stop in self._chunks(wanted):
+        for start, stop in self._chunks(records):
             yield self._ragged(feature, range(start, stop))
 
-    def _chunks(self, wanted: range) -> Iterator[tuple[int, int]]:
+    def _chunks(self, records: range) -> Iterator[tuple[int, int]]:
         """Ranges of examples that are small enough to read at once."""
-        start = wanted.start
-        while start < wanted.stop:
-            limit = min(start + reader.CHUNK_RECORDS, wanted.stop)
+        start = records.start
+        while start < records.stop:
+            limit = min(start + reader.CHUNK_RECORDS, records.stop)
             splits = {
                 level: np.asarray(self._columns[LEVELS[level].splits][start : limit + 1])
                 for level in levels_of(self.features)

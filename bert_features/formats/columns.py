@@ -43,8 +43,8 @@ class Column(NamedTuple):
 
 def levels_of(features: Sequence[Feature]) -> list[str]:
     """The levels with splits that at least one feature has, and the units' levels of pairs."""
-    wanted = {level for feature in features for level in (feature.level, feature.unit)}
-    return [level for level, row in LEVELS.items() if row.splits and level in wanted]
+    levels = {level for feature in features for level in (feature.level, feature.unit)}
+    return [level for level, row in LEVELS.items() if row.splits and level in levels]
 
 
 def unit_columns(level: str, features: Sequence[Feature]) -> dict[str, str]:
@@ -64,8 +64,8 @@ def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
     columns = {"unique_ids": Column("sequence", TEXT if id_type == "str" else "int64")}
     for level in levels_of(features):
         columns[LEVELS[level].splits] = Column("splits", "int64")
-        own = unit_columns(level, features)
-        columns |= {name: Column(level, dtype) for name, dtype in own.items()}
+        dtypes = unit_columns(level, features)
+        columns |= {name: Column(level, dtype) for name, dtype in dtypes.items()}
     return columns | {
         f.name: Column(f.level, value_dtype(f.dtype).name, f.stored_width) for f in features
     }
@@ -173,18 +173,18 @@ def text_array(texts: Iterable[str]) -> np.ndarray:
     return np.array(list(texts), object)
 
 
-def find_parts(splits: np.ndarray, wanted: range) -> Iterator[tuple[int, int, int]]:
-    """The number of each part with wanted records, and where these begin and end in it.
+def find_parts(splits: np.ndarray, records: range) -> Iterator[tuple[int, int, int]]:
+    """The number of each part with some of these records, and where these begin and end in it.
 
     `splits` are int64 [parts + 1]: where each part begins in the whole, and where the last one
     ends.
     """
-    if not wanted:
+    if not records:
         return
-    first = int(np.searchsorted(splits, wanted.start, side="right")) - 1
+    first = int(np.searchsorted(splits, records.start, side="right")) - 1
     for part in range(first, len(splits) - 1):
         begin, end = (int(bound) for bound in splits[part : part + 2])
-        if begin >= wanted.stop:
+        if begin >= records.stop:
             return
         if begin < end:
-            yield part, max(wanted.start - begin, 0), min(wanted.stop, end) - begin
+            yield part, max(records.start - begin, 0), min(records.stop, end) - begin

@@ -48,14 +48,14 @@ class _Parts(FeatureFile):
     def _shard(self, number: int) -> FeatureFile:
         """The file of a part."""
 
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        for number, start, stop in find_parts(self._starts, wanted):
+    def _records(self, records: range) -> Iterator[FeatureRecord]:
+        for number, start, stop in find_parts(self._starts, records):
             shard = self._shard(number)
             # JSON lines are all read without looking for the places of the lines first.
             yield from shard if stop - start == len(shard) else shard[start:stop]
 
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
-        for number, start, stop in find_parts(self._starts, wanted):
+    def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        for number, start, stop in find_parts(self._starts, records):
             shard = self._shard(number)
             yield from shard.guarded(shard._batches(range(start, stop), only))
 
@@ -63,18 +63,18 @@ class _Parts(FeatureFile):
         ((shard, start, _),) = find_parts(self._starts, range(number, number + 1))
         return self._shard(shard)[start]
 
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+    def _ragged(self, feature: Feature, records: range) -> tuple[np.ndarray, np.ndarray | None]:
         # For no records, what the first shard returns for none.
-        parts = list(find_parts(self._starts, wanted)) or [(0, 0, 0)]
+        parts = list(find_parts(self._starts, records)) or [(0, 0, 0)]
         if len(parts) > 1:
-            return super()._ragged(feature, wanted)
+            return super()._ragged(feature, records)
         ((number, start, stop),) = parts
         return self._shard(number)[start:stop].ragged(feature.name)
 
     def _blocks(
-        self, feature: Feature, wanted: range
+        self, feature: Feature, records: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        for number, start, stop in find_parts(self._starts, wanted):
+        for number, start, stop in find_parts(self._starts, records):
             yield from self._shard(number)[start:stop].blocks(feature.name)
 
     def _all_ids(self) -> np.ndarray:
@@ -118,11 +118,11 @@ class FeatureFolder(_Parts):
     @property
     def recipe(self) -> Recipe:
         """See `FeatureFile.recipe`. It has no canaries if the shards have several."""
-        found = super().recipe
+        recipe = super().recipe
         if not self._manifest.earlier:
-            return found
-        name = f"{found.name} (of shards with other numbers)"
-        return replace(found, name=name, canaries={})
+            return recipe
+        name = f"{recipe.name} (of shards with other numbers)"
+        return replace(recipe, name=name, canaries={})
 
     @property
     def shards(self) -> tuple[Location, ...]:
@@ -300,15 +300,15 @@ def _unlike(first: FeatureFile, other: FeatureFile) -> str:
     again = "extract one of them again"
     if first.id_type != other.id_type:
         return f"ids are {first.id_type} and {other.id_type}; {again}"
-    for own, its in zip_longest(first.features, other.features):
-        described = [None if f is None else (f.name, f.describe(), f.labelled) for f in (own, its)]
+    for mine, its in zip_longest(first.features, other.features):
+        described = [None if f is None else (f.name, f.describe(), f.labelled) for f in (mine, its)]
         if described[0] != described[1]:
             listed = (", ".join(f.describe() for f in file.features) for file in (first, other))
             return f"they have {' and '.join(listed)}; {again}"
-        if own.scale != its.scale:
-            return f"{own.name} has another scale; {again}, with the other as its scale_from"
-    found = compare_recipes(first.recipe, other.recipe)
-    return next((f"{each.feature}: {each}" for each in found if not each.may_be_compared), "")
+        if mine.scale != its.scale:
+            return f"{mine.name} has another scale; {again}, with the other as its scale_from"
+    comparisons = compare_recipes(first.recipe, other.recipe)
+    return next((f"{each.feature}: {each}" for each in comparisons if not each.may_be_compared), "")
 
 
 def _names_in(folder: Location) -> set[str]:
@@ -355,9 +355,9 @@ def _check_format(format: str) -> None:
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:
     """What a shard has instead of a feature of the first shard, whose file has this name."""
-    own, expected = (
+    actual, expected = (
         feature.to_metadata() if feature else {}
         for feature in next(pair for pair in zip_longest(features, first) if pair[0] != pair[1])
     )
-    key = next(key for key in own | expected if own.get(key) != expected.get(key))
-    return f"a feature has {key} {own.get(key)}, and in {name} {key} {expected.get(key)}"
+    key = next(key for key in actual | expected if actual.get(key) != expected.get(key))
+    return f"a feature has {key} {actual.get(key)}, and in {name} {key} {expected.get(key)}"

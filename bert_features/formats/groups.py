@@ -68,9 +68,9 @@ class GroupFile(FeatureFile):
     def _read_group(self, group: int, columns: list[str] | None = None) -> Any:
         """A group as a `pyarrow.Table`, of all columns or of some."""
 
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+    def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         names = None if only is None else ["unique_id" if n == "unique_ids" else n for n in only]
-        for group, start, stop in find_parts(self._starts, wanted):
+        for group, start, stop in find_parts(self._starts, records):
             table = self._read_group(group, names)
             yield convert_from_arrow(table, self.features).part(start, stop)
 

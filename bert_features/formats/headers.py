@@ -105,5 +105,5 @@ def parse_scale(rows: Any, name: str, width: int | None = None) -> Scale:
 
 def read_sidecar(path: Path) -> Header | None:
     """The header in the sidecar of features file `path`; None, and errors, as `sidecar.read`."""
-    found = sidecar.read(path)
-    return None if found is None else parse_metadata(found.metadata)
+    header = sidecar.read(path)
+    return None if header is None else parse_metadata(header.metadata)

@@ -118,21 +118,21 @@ def convert_to_lines(batch: FeatureBatch, features: tuple[Feature, ...]) -> Iter
     sequence = _layers([f for f in features if f.is_sequence], batch.sequence)
     for i, unique_id in enumerate(batch.unique_ids.tolist()):
         fields = [f'"linex_index": {json.dumps(unique_id)}']
-        for level, own in levels.items():
+        for level, of_level in levels.items():
             row = LEVELS[level]
             if not row.axes:
                 items = sequence[i]
             else:
                 write = _items if row.axes == 1 else _matrices
-                items = write(batch.levels[level].part(i, i + 1), row, own)
+                items = write(batch.levels[level].part(i, i + 1), row, of_level)
             fields.append(f'"{row.key}": [{items}]')
         yield f"{{{', '.join(fields)}}}\n".encode("ascii")
 
 
 def _levels(features: Sequence[Feature]) -> dict[str, list[Feature]]:
     """The features of each level that a line has; of pairs the units are there too."""
-    wanted = {level for feature in features for level in (feature.level, feature.unit)}
-    return {level: [f for f in features if f.level == level] for level in LEVELS if level in wanted}
+    levels = {level for feature in features for level in (feature.level, feature.unit)}
+    return {level: [f for f in features if f.level == level] for level in LEVELS if level in levels}
 
 
 def _layers(features: list[Feature], values: Mapping[str, np.ndarray]) -> list[str]:
@@ -164,9 +164,9 @@ def _matrices(rows: Rows, level: LevelRow, features: list[Feature]) -> str:
     """The attention of an example: `{"index": NAME, "values": [[[..], ..], ..]}, ...`."""
     items = []
     for feature in features:
-        found = matrices(rows.features[feature.name])
-        lines = iter(convert_to_text(found.reshape(-1, found.shape[-1])) if found.size else ())
-        heads = [f"[{', '.join(itertools.islice(lines, found.shape[-1]))}]" for _ in found]
+        values = matrices(rows.features[feature.name])
+        lines = iter(convert_to_text(values.reshape(-1, values.shape[-1])) if values.size else ())
+        heads = [f"[{', '.join(itertools.islice(lines, values.shape[-1]))}]" for _ in values]
         items.append(f'{{"index": {json.dumps(feature.name)}, "values": [{", ".join(heads)}]}}')
     return ", ".join(items)
 
@@ -219,12 +219,12 @@ class File(RecordFile):
         with self.path.open("rb", buffering=0) as file:
             for begin, end in pairwise(offsets):
                 file.seek(begin)
-                found = _HEAD.match(file.read(min(HEAD_BYTES, end - begin)))
-                if found is None:  # the id is long, or not the first field
+                match = _HEAD.match(file.read(min(HEAD_BYTES, end - begin)))
+                if match is None:  # the id is long, or not the first field
                     file.seek(begin)
                     unique_id = json.loads(file.read(end - begin))["linex_index"]
                 else:
-                    unique_id = json.loads(found[1])
+                    unique_id = json.loads(match[1])
                 ids.append(_check_id(unique_id, self.id_type))
         return convert_ids(ids, self.id_type)
 
@@ -300,8 +300,8 @@ def _features_of(example: Mapping[str, Any]) -> tuple[Feature, ...]:
             )
         layers = example[key][0]["layers"] if row.axes else example[key]
         labelled = bool(row.labels) and row.fields[row.labels] in example[key][0]
-        found = [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
-        features += [replace(feature, labelled=labelled) for feature in found]
+        described = [_feature_of(layer, level, i) for i, layer in enumerate(layers)]
+        features += [replace(feature, labelled=labelled) for feature in described]
     if not features:
         keys = ", ".join(row.key for row in LEVELS.values())
         raise ValueError(f"its first line has none of {keys}")
@@ -323,9 +323,9 @@ def _feature_of(layer: Mapping[str, Any], level: Any, number: int) -> Feature:
 
 
 def _check_finite(batch: FeatureBatch, features: Sequence[Feature]) -> None:
-    found = batch.features
+    arrays = batch.features
     for feature in features:
-        values = found[feature.name]
+        values = arrays[feature.name]
         # NaN is the surprisal of a word that was cut off, and null in JSON.
         wrong = np.isinf(values) if KINDS[feature.kind].may_lack else ~np.isfinite(values)
         bad = np.flatnonzero(wrong.any(axis=1))

@@ -151,17 +151,17 @@ class Manifest:
             raise OutputError(f"cannot read {path}: {error.strerror}") from error
         try:
             _check_version(path, text)
-            found = TypeAdapter(cls).validate_json(text)
-            found.recipe.check()
-            for name, output in found.recipe.outputs.items():
+            parsed = TypeAdapter(cls).validate_json(text)
+            parsed.recipe.check()
+            for name, output in parsed.recipe.outputs.items():
                 if output.get("scale", []) != []:
                     parse_scale(output["scale"], name)
-            found._check_shards()
-            if found.finished is not None and len(found.finished) != len(found.shards):
-                raise ValueError(f"{len(found.shards)} shards, {len(found.finished)} finished")
+            parsed._check_shards()
+            if parsed.finished is not None and len(parsed.finished) != len(parsed.shards):
+                raise ValueError(f"{len(parsed.shards)} shards, {len(parsed.finished)} finished")
         except (ValueError, TypeError, RecursionError) as error:  # pydantic's too
             raise _damaged(path, error) from error
-        return replace(found, folder=folder)
+        return replace(parsed, folder=folder)
 
     def _check_shards(self) -> None:
         """Refuses shards that are not one after the other, each of an input."""

@@ -31,10 +31,10 @@ class RecordFile(reader.FeatureFile):
         """The batch of one example."""
 
     def _verify(self) -> tuple[str, ...]:
-        found = sidecar.read(self.path)
-        if found is None:
+        header = sidecar.read(self.path)
+        if header is None:
             return super()._verify()
-        if checksum_of_file(self.path) != found.crc32c:
+        if checksum_of_file(self.path) != header.crc32c:
             raise ValueError("its bytes are not those that were written")
         return ()
 
@@ -45,25 +45,25 @@ class RecordFile(reader.FeatureFile):
     def _count_records(self) -> int:
         return len(self._offsets) - 1
 
-    def _pieces(self, wanted: range) -> Iterator[bytes]:
+    def _pieces(self, records: range) -> Iterator[bytes]:
         """The bytes of some examples."""
-        if not wanted:
+        if not records:
             return
-        bounds = self._offsets[wanted.start : wanted.stop + 1].tolist()
+        bounds = self._offsets[records.start : records.stop + 1].tolist()
         with self.path.open("rb") as file:
             file.seek(bounds[0])
             for begin, end in pairwise(bounds):
                 yield file.read(end - begin)
 
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        for piece in self._pieces(wanted):
+    def _records(self, records: range) -> Iterator[FeatureRecord]:
+        for piece in self._pieces(records):
             yield from self._parse(piece).records(self.features)
 
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+    def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         del only  # records are read whole
         pending: list[FeatureBatch] = []
         size = 0
-        for example in map(self._parse, self._pieces(wanted)):
+        for example in map(self._parse, self._pieces(records)):
             pending.append(example)
             size += sum(values.nbytes for values in example.features.values())
             if size >= reader.CHUNK_BYTES or len(pending) >= reader.CHUNK_RECORDS:

@@ -142,8 +142,8 @@ class FeatureRecord(ShortRepr):
     def unit_names(self, level: str) -> tuple[str, ...]:
         """Its tokens, words, spans or terms, by the level of a feature, [units]; else empty."""
         column = next(iter(LEVELS[LEVELS[level].unit].columns), "")
-        own = {"tokens": self.tokens, "words": self.words, **(self.units or {}).get(level, {})}
-        return own.get(column) or ()
+        texts = {"tokens": self.tokens, "words": self.words, **(self.units or {}).get(level, {})}
+        return texts.get(column) or ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,7 +234,7 @@ class FeatureBatch(ShortRepr):
     def records(self, features: Sequence[Feature]) -> Iterator[FeatureRecord]:
         """The examples one by one, with these features; the arrays are views of the batch's."""
         splits = {level: rows.splits.tolist() for level, rows in self.levels.items()}
-        found = self.features  # a feature may have the name of a column
+        arrays = self.features  # a feature may have the name of a column
         for i, unique_id in enumerate(self.unique_ids.tolist()):
             rows: dict[str, Any] = {
                 level: slice(*ends[i : i + 2]) for level, ends in splits.items()
@@ -242,7 +242,7 @@ class FeatureBatch(ShortRepr):
             parts = self._units(rows)
             rows["sequence"] = i
             values = {
-                feature.name: found[feature.name][rows[feature.level]] for feature in features
+                feature.name: arrays[feature.name][rows[feature.level]] for feature in features
             }
             values |= {f.name: matrices(values[f.name]) for f in features if f.is_paired}
             yield FeatureRecord(unique_id, values, **parts)
@@ -250,8 +250,8 @@ class FeatureBatch(ShortRepr):
     def _units(self, rows: dict[str, slice]) -> dict[str, Any]:
         """What a record says of an example's tokens, words and other units, by their rows."""
         parts: dict[str, Any] = {}
-        for level, own in rows.items():
-            cells = {name: column[own] for name, column in self.levels[level].columns.items()}
+        for level, places in rows.items():
+            cells = {name: column[places] for name, column in self.levels[level].columns.items()}
             texts = {n: tuple(v.tolist()) for n, v in cells.items() if v.dtype == object}
             if level == "token":
                 parts |= cells | texts

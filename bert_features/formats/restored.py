@@ -42,11 +42,11 @@ class _Restored(FeatureFile):
         file, features = self._file, output_specs.as_floats(self._file.features)
         return Header(file.metadata, features, file.id_type, len(file), file._is_whole)
 
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
-        for batch in self._file._batches(wanted, only):
-            found = batch.features
-            stored = (f for f in self._stored if f.name in found)
-            yield batch.with_features({f.name: restore(found[f.name], f) for f in stored})
+    def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        for batch in self._file._batches(records, only):
+            arrays = batch.features
+            stored = (f for f in self._stored if f.name in arrays)
+            yield batch.with_features({f.name: restore(arrays[f.name], f) for f in stored})
 
     def _record(self, number: int) -> FeatureRecord:
         record = self._file._record(number)

@@ -31,15 +31,15 @@ def _find(
 ) -> set[int]:
     with storage_errors(f"read {manifest.folder}", advice="nothing was changed"):
         store = manifest.store.listed()
-    found = set()
+    damaged = set()
     for shard, entry in finished.items():
         try:
             check(store, manifest.name(shard), entry)
         except OutputError as error:
             if _is_of_a_server(store, error):
                 raise
-            found.add(shard)
-    return found
+            damaged.add(shard)
+    return damaged
 
 
 def _is_of_a_server(store: Store, error: OutputError) -> bool:
@@ -87,8 +87,8 @@ def fetched(store: Store, name: str, entry: FinishedEntry) -> Iterator[Path]:
                 _check_bytes(store, part, path.with_name(part), crc32c)
         else:
             with _reading(store, name):
-                _, found = checksum_of_ends(path)
-            if found != entry.ends_crc32c:
+                _, computed = checksum_of_ends(path)
+            if computed != entry.ends_crc32c:
                 raise unreadable(
                     store, name, "its first or last 64 KiB are not those that the manifest records"
                 )
@@ -113,10 +113,10 @@ def _sidecar(store: Store, name: str) -> str:
 
 def _check_bytes(store: Store, name: str, path: Path, crc32c: str) -> None:
     """Refuses a file, or its copy at `path`, whose bytes are not those that were written."""
-    found = checksum_of_file(path)
-    if found != crc32c:
+    computed = checksum_of_file(path)
+    if computed != crc32c:
         raise unreadable(
-            store, name, f"its bytes have the CRC-32C {found}, and the manifest records {crc32c}"
+            store, name, f"its bytes have the CRC-32C {computed}, and the manifest records {crc32c}"
         )
 
 

@@ -32,8 +32,8 @@ def find_scale(blocks: Iterable[np.ndarray], width: int) -> Scale:
 
 def quantize(batch: FeatureBatch, features: Sequence[Feature]) -> FeatureBatch:
     """A batch whose small vectors are float32 [N, D], with int8 [N, D] and uint8 [N, E] instead."""
-    found = batch.features
-    small = {f.name: encode(found[f.name], f) for f in small_ones(features)}
+    arrays = batch.features
+    small = {f.name: encode(arrays[f.name], f) for f in small_ones(features)}
     return batch.with_features(small) if small else batch
 
 

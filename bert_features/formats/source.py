@@ -61,8 +61,8 @@ class RecordSource(ABC):
         Files are opened when they are used, by libraries that take a path.
         """
         with contextlib.suppress(OSError):
-            found = Path(self.path, self._watched).stat()
-            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            status = Path(self.path, self._watched).stat()
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         return None
 
     # What a format implements; any exception means that the file is damaged.
@@ -72,15 +72,15 @@ class RecordSource(ABC):
         """Reads the header."""
 
     @abstractmethod
-    def _batches(self, wanted: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
-        """The wanted records in order, as batches of a bounded size.
+    def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
+        """These records in order, as batches of a bounded size.
 
         With `only`, columns by the names of `columns_of` are read; some formats read all anyway.
         """
 
-    def _records(self, wanted: range) -> Iterator[FeatureRecord]:
-        """The wanted records in order."""
-        for batch in self._batches(wanted):
+    def _records(self, records: range) -> Iterator[FeatureRecord]:
+        """These records in order."""
+        for batch in self._batches(records):
             yield from batch.records(self.features)
 
     def _record(self, number: int) -> FeatureRecord:
@@ -88,15 +88,15 @@ class RecordSource(ABC):
         return next(self._records(range(number, number + 1)))
 
     def _blocks(
-        self, feature: Feature, wanted: range
+        self, feature: Feature, records: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """See `views.FeatureView.blocks`."""
-        for batch in self._batches(wanted, [feature.name]):
+        for batch in self._batches(records, [feature.name]):
             yield batch.features[feature.name], batch.row_splits(feature)
 
-    def _ragged(self, feature: Feature, wanted: range) -> tuple[np.ndarray, np.ndarray | None]:
+    def _ragged(self, feature: Feature, records: range) -> tuple[np.ndarray, np.ndarray | None]:
         """See `views.FeatureView.ragged`."""
-        blocks = list(self._blocks(feature, wanted))
+        blocks = list(self._blocks(feature, records))
         if self.is_mapped and len(blocks) == 1:
             return blocks[0]
         empty = np.empty((0, feature.stored_width), value_dtype(feature.dtype))
@@ -162,8 +162,8 @@ class RecordSource(ABC):
         if number is None or number in within:
             return number
         # The first record with this id lies outside `within`; another may lie inside.
-        found = np.flatnonzero(self._ids[within.start : within.stop] == unique_id)
-        return within[int(found[0])] if found.size else None
+        matches = np.flatnonzero(self._ids[within.start : within.stop] == unique_id)
+        return within[int(matches[0])] if matches.size else None
 
     def guarded(self, items: Iterator[_T]) -> Iterator[_T]:
         """Items that are read from the file, with one clear error where it is damaged."""

@@ -36,7 +36,7 @@ def to_csr(batches: Iterable[FeatureBatch], feature: Feature, width: int) -> Any
     return matrix
 
 
-def csr_blocks(source: "RecordSource", feature: Feature, wanted: range) -> Iterator[Any]:
+def csr_blocks(source: "RecordSource", feature: Feature, records: range) -> Iterator[Any]:
     """The matrices of some records, a bounded part at a time, in order.
 
     Raises OutputError if the feature is not sparse, or the vocabulary's size is not recorded.
@@ -44,7 +44,7 @@ def csr_blocks(source: "RecordSource", feature: Feature, wanted: range) -> Itera
     if feature.kind != "sparse":
         raise OutputError(f"{feature.name} has kind '{feature.kind}'; allowed: kind 'sparse'")
     width = pieces_of(source)
-    for batch in source._batches(wanted, [feature.name, _ids(feature)]):
+    for batch in source._batches(records, [feature.name, _ids(feature)]):
         yield to_csr([batch], feature, width)
 
 

@@ -51,11 +51,11 @@ class Writer(FeatureWriter):
         columns = convert_to_columns(batch)
         ends = {level: rows.splits.tolist() for level, rows in batch.levels.items()}
         ends["sequence"] = list(range(len(batch) + 1))
-        wanted = {name: column for name, column in self._columns.items() if column.rows in ends}
+        chosen = {name: column for name, column in self._columns.items() if column.rows in ends}
         for i in range(len(batch)):
             rows = {level: slice(*bounds[i : i + 2]) for level, bounds in ends.items()}
             example = convert_to_example(
-                {name: columns[name][rows[column.rows]] for name, column in wanted.items()}, wanted
+                {name: columns[name][rows[column.rows]] for name, column in chosen.items()}, chosen
             )
             # Deterministic: the fields are a map, whose order else differs from process to process.
             self._file.write(frame(example.SerializeToString(deterministic=True)))
@@ -144,8 +144,8 @@ def check_frame(framed: bytes) -> bytes:
     length, length_checksum = LENGTH.unpack_from(framed)
     data = framed[LENGTH.size : LENGTH.size + length]
     (data_checksum,) = CHECKSUM.unpack_from(framed, LENGTH.size + length)
-    found = masked_checksum(framed[:8]), masked_checksum(data)
-    if found != (length_checksum, data_checksum):
+    computed = masked_checksum(framed[:8]), masked_checksum(data)
+    if computed != (length_checksum, data_checksum):
         raise ValueError("the checksum of a record does not match its bytes")
     return data
 

@@ -269,8 +269,8 @@ class FeatureView:
             raise MissingExtraError("pandas", "pandas") from error
 
         levels = {feature.level for feature in self.features}
-        (own,) = levels if len(levels) == 1 else ("sequence",)
-        level = level or (own if LEVELS[own].is_text else "sequence")
+        (only,) = levels if len(levels) == 1 else ("sequence",)
+        level = level or (only if LEVELS[only].is_text else "sequence")
         if level != "sequence":
             return pd.DataFrame(self._cells_of_units(level))
         rows = [_cells_of(record) for record in self]

@@ -156,9 +156,9 @@ def _repetition(continues: np.ndarray, empty: np.ndarray, width: int, depth: int
     runs[:, first_level] = continues
     if not empty.any():
         return runs.tobytes()
-    wanted = np.ones(runs.shape, bool)
-    wanted[empty, first_level + 1 :] = False
-    return runs[wanted].tobytes()
+    kept = np.ones(runs.shape, bool)
+    kept[empty, first_level + 1 :] = False
+    return runs[kept].tobytes()
 
 
 def _definition(empty: np.ndarray, width: int, depth: int) -> bytes:
