@@ -121,8 +121,8 @@ def tidy(folder: Location) -> None:
 
 def _leftovers(folder: Location) -> list[Path]:
     """The shards and the manifest beside which there are hidden folders."""
-    found = find_leftovers(folder) if isinstance(folder, Path) else set()
-    return [path for path in found if path.name == MANIFEST or _is_shard(path.name)]
+    leftovers = find_leftovers(folder) if isinstance(folder, Path) else set()
+    return [path for path in leftovers if path.name == MANIFEST or _is_shard(path.name)]
 
 
 def empty(folder: Location) -> None:

@@ -37,9 +37,9 @@ def find_inputs(inputs: Inputs, *, folders: bool = True) -> tuple[str, ...]:
     named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     if not named:
         raise InputError("there are no inputs; pass at least one file")
-    found = [file for each in named for file in _files_of(str(each), folders)]
-    _check_different(found)
-    return tuple(found)
+    files = [file for each in named for file in _files_of(str(each), folders)]
+    _check_different(files)
+    return tuple(files)
 
 
 def place_of(name: str) -> str:
@@ -202,10 +202,10 @@ def _addresses(name: str, path: str, entries: Iterable[Any], *, hidden: bool = F
 
 
 def _sorted(files: Iterable[str], problem: str) -> list[str]:
-    found = sorted(files)
-    if not found:
+    paths = sorted(files)
+    if not paths:
         raise InputError(problem)
-    return found
+    return paths
 
 
 def _no_files(name: str) -> str:

@@ -270,9 +270,9 @@ def repair(
     recorded = dict(manifest.finished_shards())
     damaged = find_damaged(manifest, recorded)
     whole = recorded.keys() - damaged
-    wanted = [shard for shard in range(len(manifest.shards)) if shard not in whole]
-    if wanted or manifest.finished is None:
-        logger.info("%d of %d shards are to be computed", len(wanted), len(manifest.shards))
+    missing = [shard for shard in range(len(manifest.shards)) if shard not in whole]
+    if missing or manifest.finished is None:
+        logger.info("%d of %d shards are to be computed", len(missing), len(manifest.shards))
         inputs = [entry.path for entry in manifest.inputs]
         try:
             run = FolderRun(
@@ -290,4 +290,4 @@ def repair(
     elif not is_tidy(folder):  # a run was killed after the last shard
         with holding(folder):
             tidy(folder)
-    return tuple(map(manifest.path, wanted))
+    return tuple(map(manifest.path, missing))

@@ -96,10 +96,10 @@ def cut_input(
     shards = [
         ShardEntry(
             input=number,
-            crc32c=found.crc32c,
-            **asdict(found.part) | {"records": found.part.records or 0},
+            crc32c=piece.crc32c,
+            **asdict(piece.part) | {"records": piece.part.records or 0},
         )
-        for found in parts
+        for piece in parts
     ]
     records = sum(shard.records for shard in shards)
     entry = InputEntry(path=path, **stamp._asdict(), records=records)

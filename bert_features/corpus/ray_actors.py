@@ -299,7 +299,7 @@ def _check_same(differences: Sequence[str]) -> None:
 
 def _name_node(error: Exception) -> Exception:
     """The error, portable, with the name of this node: there the cause may be, and only there."""
-    found = portable(error)
-    if isinstance(found, BertFeaturesError | MemoryError) and found.args:
-        found.args = f"Ray node {socket.gethostname()}: {found.args[0]}", *found.args[1:]
-    return found
+    copy = portable(error)
+    if isinstance(copy, BertFeaturesError | MemoryError) and copy.args:
+        copy.args = f"Ray node {socket.gethostname()}: {copy.args[0]}", *copy.args[1:]
+    return copy

@@ -20,13 +20,13 @@ from bert_features.formats.manifest import Manifest, ShardEntry
 logger = logging.getLogger("bert_features")
 
 
-def check_same_run(begun: Manifest, wanted: Recipe) -> None:
+def check_same_run(begun: Manifest, now: Recipe) -> None:
     """Refuses to resume a run that other settings, weights or versions began.
 
     ConfigError names each difference.
     """
     restore_settings(begun)  # it refuses those of another release
-    differences = begun.recipe.changes(wanted)
+    differences = begun.recipe.changes(now)
     if differences:
         versions = all(each.startswith("versions.") for each in differences)
         implied = any(each.startswith("uniform_batches ") for each in differences)
@@ -96,9 +96,9 @@ def record_new_numbers(manifest: Manifest, recipe: Recipe, finished: int) -> Man
     recipe = replace(manifest.recipe, canaries=recipe.canaries)
     is_new = finished > 0 and _numbers(recipe) != old
     kept = [{**old, "finished_shards": finished}] if is_new else []
-    found = replace(manifest, recipe=recipe, earlier=[*before, *kept])
-    found.write()
-    return found
+    updated = replace(manifest, recipe=recipe, earlier=[*before, *kept])
+    updated.write()
+    return updated
 
 
 def _numbers(recipe: Recipe) -> dict[str, Any]:
@@ -120,24 +120,24 @@ def check_same_scales(begun: Manifest, finished: Iterable[int]) -> None:
             )
 
 
-def check_same_plan(begun: Manifest, wanted: Manifest) -> None:
+def check_same_plan(begun: Manifest, planned: Manifest) -> None:
     """Refuses to write beside a run that began in the same folder at the same time.
 
     Runs of the same plan only repeat each other's work. A folder on a disk is held by one run.
     Raises OutputError if settings, weights, versions or inputs differ.
     """
-    check_same_run(begun, wanted.recipe)
-    check_same_format(begun, wanted.format)
-    if (begun.inputs, begun.shards) != (wanted.inputs, wanted.shards):
-        check_same_inputs(begun, [entry.path for entry in wanted.inputs])
-        raise changed_input(wanted.inputs[0].path)
+    check_same_run(begun, planned.recipe)
+    check_same_format(begun, planned.format)
+    if (begun.inputs, begun.shards) != (planned.inputs, planned.shards):
+        check_same_inputs(begun, [entry.path for entry in planned.inputs])
+        raise changed_input(planned.inputs[0].path)
 
 
-def check_same_format(begun: Manifest, wanted: str) -> None:
+def check_same_format(begun: Manifest, format: str) -> None:
     """Refuses to resume a run in another format; raises ConfigError."""
-    if begun.format != wanted:
+    if begun.format != format:
         raise ConfigError(
-            f"{begun.folder} was begun in format {begun.format}, but format is {wanted}; pass "
+            f"{begun.folder} was begun in format {begun.format}, but format is {format}; pass "
             f"format='{begun.format}'"
         )
 

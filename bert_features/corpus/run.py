@@ -185,10 +185,10 @@ class FolderRun:
         """The run that has begun in the folder, or a new one; and whether it is new."""
         if not self._target.overwrite and has_manifest(self._folder):
             begun = Manifest.read(self._folder)
-            wanted = plan_recipe(self._config, self._checkpoint)
+            now = plan_recipe(self._config, self._checkpoint)
             if self._accept_new_numbers:
-                begun = resuming.with_new_numbers(begun, wanted.versions)
-            resuming.check_same_run(begun, wanted)
+                begun = resuming.with_new_numbers(begun, now.versions)
+            resuming.check_same_run(begun, now)
             resuming.check_same_format(begun, self._target.format)
             resuming.check_same_inputs(begun, self._inputs)
             resuming.check_same_hosts(begun, self._share)
@@ -324,10 +324,10 @@ class _State:
                 f"{len(lost):,} shards of {self.manifest.folder} were changed while this run wrote "
                 f"the others, {self.manifest.name(min(lost))} first; run the same command again"
             )
-        found = Manifest.read(self.manifest.folder)
-        resuming.check_same_plan(found, self.manifest)
+        stored = Manifest.read(self.manifest.folder)
+        resuming.check_same_plan(stored, self.manifest)
         finished = tuple(self.done[shard] for shard in range(len(self.manifest.shards)))
-        replace(found, finished=finished).write()
+        replace(stored, finished=finished).write()
 
 
 def _check_counts(manifest: Manifest, finished: Iterable[FinishedEntry]) -> None:

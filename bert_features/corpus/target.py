@@ -81,18 +81,18 @@ class FileTarget:
 
     def find_inputs(self, inputs: Inputs) -> tuple[str]:
         """The input; raises ConfigError if there are several, or it is a folder."""
-        found = find_inputs(inputs, folders=False)
-        if not is_url(found[0]) and os.path.isdir(local_path(found[0])):  # noqa: PTH112
+        files = find_inputs(inputs, folders=False)
+        if not is_url(files[0]) and os.path.isdir(local_path(files[0])):  # noqa: PTH112
             raise ConfigError(
-                f"{found[0]} is a folder of files, and {self} is a single file; end output_path "
+                f"{files[0]} is a folder of files, and {self} is a single file; end output_path "
                 "with a / to write a folder"
             )
-        if len(found) > 1:
+        if len(files) > 1:
             raise ConfigError(
-                f"{len(found):,} inputs cannot go to the single output {self}; end output_path "
+                f"{len(files):,} inputs cannot go to the single output {self}; end output_path "
                 "with a / to write a folder"
             )
-        return (found[0],)
+        return (files[0],)
 
     def check(self, read: Iterable[Role]) -> None:
         """Refuses files that exist, cannot be made, or are read; raises OutputError."""
@@ -139,19 +139,19 @@ class FolderTarget:
 
     def find_inputs(self, inputs: Inputs) -> tuple[str, ...]:
         """The inputs; raises InputError if one can be read only once, or its name is not UTF-8."""
-        found = find_inputs(inputs)
-        for path in filter(is_stream, found):
+        files = find_inputs(inputs)
+        for path in filter(is_stream, files):
             raise InputError(
                 f"{name_of(path)} can be read only once, but a run that writes a folder may have "
                 "to resume later; save it to a file first"
             )
-        for path in found:
+        for path in files:
             if path.encode(errors="ignore").decode() != path:
                 raise InputError(
                     f"the name of {printable(path)} is not UTF-8, as the manifest of a folder "
                     "records it; rename it"
                 )
-        return found
+        return files
 
     def check(self, read: Iterable[Role]) -> None:
         """Refuses a folder as `check_folder`, and files in it that are read; raises OutputError."""
@@ -256,17 +256,17 @@ def is_folder(output: str | Path) -> bool:
     return os.path.isdir(local_path(output))  # noqa: PTH112
 
 
-def decide_format(output: str | Path, wanted: str | None) -> str:
-    """The format of the features: `wanted`, or what the suffix says; on standard output JSON lines.
+def decide_format(output: str | Path, format: str | None) -> str:
+    """The format of the features: `format`, or what the suffix says; on standard output JSON lines.
 
     Raises OutputError if the suffix says none or another, or standard output cannot take it.
     """
     if str(output) != STDOUT:
-        return output_format(output, wanted)
-    if wanted in (None, STREAM_FORMAT):
+        return output_format(output, format)
+    if format in (None, STREAM_FORMAT):
         return STREAM_FORMAT
     raise OutputError(
-        f"the format is {wanted}, which cannot be written to standard output; pass a file, or "
+        f"the format is {format}, which cannot be written to standard output; pass a file, or "
         f"format {STREAM_FORMAT}"
     )
 

@@ -69,9 +69,9 @@ class _Reporter(logging.Handler):
 
 def portable(error: Exception) -> Exception:
     """The error, or one that says the same to a process without the library it came from."""
-    found = _without_its_library(error)
-    found.add_note(f"In a process of the run on {socket.gethostname()}:\n{traceback.format_exc()}")
-    return found
+    plain = _without_its_library(error)
+    plain.add_note(f"In a process of the run on {socket.gethostname()}:\n{traceback.format_exc()}")
+    return plain
 
 
 def _without_its_library(error: Exception) -> Exception:

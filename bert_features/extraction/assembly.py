@@ -23,7 +23,7 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import CUT, UNIT_COUNTS, Counts, find_non_finite
-from bert_features.extraction.kinds import Placed, assembly_of
+from bert_features.extraction.kinds import DeviceValues, assembly_of
 from bert_features.extraction.memory import Memory
 from bert_features.extraction.units import columns_of_units, finish_on_host, vectors_of_units
 from bert_features.formats.records import FeatureBatch, Rows, splits_of
@@ -162,12 +162,12 @@ class MegabatchResults:
             if output.is_paired:
                 levels.setdefault(output.level, Rows(self._pair_splits[output.level], {}))
             elif (finish := (assembly := assembly_of(output)).finish) is not None:
-                placed = Placed(
+                computed = DeviceValues(
                     self._megabatch, values, self.own_tokens(), splits, self._first_rows
                 )
-                made = finish(output, placed)
+                made = finish(output, computed)
                 if output.max_units:
-                    counts[CUT] = assembly.cut(output, placed)
+                    counts[CUT] = assembly.cut(output, computed)
                 if isinstance(made, Rows):
                     levels.setdefault(output.level, made)
                     made = made.features[output.name]
@@ -218,12 +218,12 @@ class MegabatchResults:
         examples = np.zeros(len(batch), bool)
         columns = batch.features
         for output in self._outputs:
-            found = find_non_finite(columns[output.name])
-            if found is not None:
+            non_finite = find_non_finite(columns[output.name])
+            if non_finite is not None:
                 if (counted := assembly_of(output).counted(self._megabatch)) is not None:
-                    found &= counted
+                    non_finite &= counted
                 splits = batch.row_splits(output)
-                examples |= found if splits is None else count_by_row(found, splits) > 0
+                examples |= non_finite if splits is None else count_by_row(non_finite, splits) > 0
         return examples
 
     def _averaged(self, output: OutputSpec) -> np.ndarray:

@@ -59,10 +59,10 @@ def canaries_of_export(
     `compute` gives the outputs of texts by name, [N, D] or [N, S, D], and `input_mask` [N, S].
     """
     singles = [text for text, second in _TEXTS if second is None]
-    found = compute(singles)
-    mask = found["input_mask"] > 0
-    whole = {f.name: found[f.name] for f in features if f.is_sequence}
-    tokens = {f.name: found[f.name][mask] for f in features if not f.is_sequence}
+    columns = compute(singles)
+    mask = columns["input_mask"] > 0
+    whole = {f.name: columns[f.name] for f in features if f.is_sequence}
+    tokens = {f.name: columns[f.name][mask] for f in features if not f.is_sequence}
     rows = Rows(splits_of(mask.sum(axis=1)), {}, tokens)
     return choose_canaries(FeatureBatch(np.arange(len(mask)), whole, {"token": rows}), features)
 

@@ -98,9 +98,9 @@ def collect(
             "or ragged=True, or call the extractor itself"
         )
     if output.is_sequence:
-        found = (batch.features[output.name] for batch in batches)
+        blocks = (batch.features[output.name] for batch in batches)
         vectors = (
-            _join(deque(found), output) if count is None else _fill(_empty(count, output), found)
+            _join(deque(blocks), output) if count is None else _fill(_empty(count, output), blocks)
         )
         return vectors[0] if single else vectors
     parts: deque[np.ndarray] = deque()

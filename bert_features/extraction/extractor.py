@@ -20,7 +20,7 @@ from bert_features.extraction.pipeline import Pipeline
 from bert_features.extraction.similarity import EncodesByPrompt, similarity_of_texts
 from bert_features.formats.records import FeatureBatch, FeatureRecord
 from bert_features.formats.sparse import to_csr
-from bert_features.monitor.interruption import heard
+from bert_features.monitor.interruption import interruptible
 from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 
@@ -98,7 +98,7 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
         name, devices = self.checkpoint.name, f"{self.devices.count} {self.devices.kind}"
         return f"<FeatureExtractor {name}: {outputs}; {self.precision} on {devices}>"
 
-    @heard()
+    @interruptible()
     def __call__(
         self,
         texts: Texts | Table,
@@ -142,7 +142,7 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
           InputError: `texts` is a single string, contains something other than texts, or is a table
             whose columns are not named or do not fit.
         """
-        found = examples_of_texts(
+        stream = examples_of_texts(
             texts,
             self.config.input_settings(),
             text_field=text_field,
@@ -158,12 +158,12 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
             raise ConfigError(
                 f"label_field is {label_field!r}, and no output has level 'word'; leave it out"
             )
-        examples = list(found)  # a wrong one is found before the rest
+        examples = list(stream)  # a wrong one is found before the rest
         batches = self.with_labels_of(examples)._batches_in_memory(examples)
         records = [record for batch in batches for record in batch.records(self.outputs)]
         return self.preparation.with_offsets(records, examples)
 
-    @heard()
+    @interruptible()
     def encode(
         self,
         texts: Texts | Table | str | InputExample,
@@ -213,10 +213,10 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
           MissingExtraError: SciPy, which sparse vectors need, is not installed.
         """
         self.refuse(unknown)
-        wanted = choose_output(self.outputs, output)
+        chosen = choose_output(self.outputs, output)
         prompt = self.preparation.prompts.find(prompt, prompt_name)
         single = isinstance(texts, str | InputExample)
-        found = examples_of_texts(
+        stream = examples_of_texts(
             texts,
             self.config.input_settings(),
             text_field=text_field,
@@ -228,13 +228,13 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
         )
         check_spans(spans, self.outputs)
         # A wrong one is found before anything is computed.
-        examples = list(found) if isinstance(texts, Sized | InputExample) else found
+        examples = list(stream) if isinstance(texts, Sized | InputExample) else stream
         with progress_bar(examples, shown=show_progress) as progress:
             batches = self._batches_in_memory(examples, prompt, progress)
-            if wanted.max_units:
-                return to_csr(batches, wanted, self.checkpoint.config.vocab_size)
+            if chosen.max_units:
+                return to_csr(batches, chosen, self.checkpoint.config.vocab_size)
             count = len(examples) if isinstance(examples, list) else None
-            return collect(batches, wanted, single=single, ragged=ragged, count=count)
+            return collect(batches, chosen, single=single, ragged=ragged, count=count)
 
     def _batches_in_memory(
         self,

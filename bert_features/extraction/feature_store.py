@@ -122,13 +122,13 @@ class FeatureStore:
 
     def fetch(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
         """The entries of some keys, except damaged or absent ones."""
-        found = {}
+        entries = {}
         for key, run, value in self._select("key, run, value", keys):
             if isinstance(value, bytes) and value[:_CRC_BYTES] == _crc(key, value[_CRC_BYTES:]):
-                found[key] = Entry(value[_CRC_BYTES:], run == self._place.run)
+                entries[key] = Entry(value[_CRC_BYTES:], run == self._place.run)
             else:
                 self._say("%s has damaged entries; their texts are computed again", self._path)
-        return found
+        return entries
 
     def _select(self, columns: str, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(keys), _MAX_PARAMETERS):
@@ -208,9 +208,9 @@ class FeatureStore:
         query = "select value from entries where key = ?"
         before = database.execute(query, [_CANARIES]).fetchone()
         if before is None:
-            own = json.dumps(self._recipe.to_json()["canaries"])
+            canaries = json.dumps(self._recipe.to_json()["canaries"])
             with database:  # a transaction
-                database.execute("insert into entries values (?, 0, 0, ?)", [_CANARIES, own])
+                database.execute("insert into entries values (?, 0, 0, ?)", [_CANARIES, canaries])
             return
         try:
             check_numbers(replace(self._recipe, canaries=json.loads(*before)), self._recipe)

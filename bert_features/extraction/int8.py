@@ -125,17 +125,17 @@ def errors_by_layer(
     in_graph = tf.function(encoder, input_signature=[signature], autograph=False)
     with traced_for("cpu"):
         rough = [in_graph({n: tf.constant(v) for n, v in batch.items()}) for batch in batches]
-    found: list[list[np.ndarray]] = [[] for _ in range(encoder.num_blocks)]
+    by_layer: list[list[np.ndarray]] = [[] for _ in range(encoder.num_blocks)]
     with exact_products(encoder, weights):
         for batch, states in zip(batches, rough, strict=True):
             real = batch["input_mask"] > 0
             exact = encoder(batch)["encoder_outputs"]
-            pairs = zip(found, states["encoder_outputs"], exact, strict=True)
+            pairs = zip(by_layer, states["encoder_outputs"], exact, strict=True)
             for cosines, *pair in pairs:
                 a, b = (np.array(vectors, np.float64)[real] for vectors in pair)
                 lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
                 cosines.append((a * b).sum(axis=-1) / np.maximum(lengths, np.finfo(float).tiny))
-    return [np.concatenate(cosines) for cosines in found if cosines]
+    return [np.concatenate(cosines) for cosines in by_layer if cosines]
 
 
 def _first(examples: Iterator[InputExample]) -> Iterator[InputExample]:

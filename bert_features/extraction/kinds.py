@@ -18,7 +18,7 @@ from bert_features.extraction.terms import cut_terms, join_terms, terms_of_rows
 from bert_features.formats.records import Rows, splits_of
 
 
-class Placed(NamedTuple):
+class DeviceValues(NamedTuple):
     """The values of an output that the device computed for a megabatch, in their places.
 
     Attributes:
@@ -49,9 +49,9 @@ class Assembly(NamedTuple):
     """
 
     level: str = ""
-    finish: Callable[[OutputSpec, Placed], np.ndarray | Rows] | None = None
-    cut: Callable[[OutputSpec, Placed], np.ndarray] = lambda output, placed: np.zeros(
-        len(placed.first_rows), np.int64
+    finish: Callable[[OutputSpec, DeviceValues], np.ndarray | Rows] | None = None
+    cut: Callable[[OutputSpec, DeviceValues], np.ndarray] = lambda output, computed: np.zeros(
+        len(computed.first_rows), np.int64
     )
     counted: Callable[[Megabatch], np.ndarray | None] = lambda megabatch: None
 
@@ -62,26 +62,26 @@ def assembly_of(output: OutputSpec) -> Assembly:
     return as_pooled or _KINDS.get((output.kind, output.level), _AS_ITS_LEVEL)
 
 
-def _surprisals(output: OutputSpec, placed: Placed) -> np.ndarray:
+def _surprisals(output: OutputSpec, computed: DeviceValues) -> np.ndarray:
     """float32 [W, 1] from the scores of tokens, [T, 1]: the negated sum over a word's pieces.
 
     A word that truncation cut, or that has no pieces, has no surprisal: NaN.
     """
-    megabatch, table = placed.megabatch, placed.megabatch.units["word"]
+    megabatch, table = computed.megabatch, computed.megabatch.units["word"]
     words = np.repeat(np.arange(len(table.num_pieces)), table.num_pieces)
-    is_piece = megabatch.columns[TARGET_IDS][placed.tokens] >= 0
-    sums = np.bincount(words, -placed.values[is_piece, 0], minlength=len(table.num_pieces))
+    is_piece = megabatch.columns[TARGET_IDS][computed.tokens] >= 0
+    sums = np.bincount(words, -computed.values[is_piece, 0], minlength=len(table.num_pieces))
     sums[~table.whole] = np.nan
     return sums.astype(np.float32)[:, None]
 
 
-def _scored(output: OutputSpec, placed: Placed) -> Rows:
+def _scored(output: OutputSpec, computed: DeviceValues) -> Rows:
     """The tokens of the skip list have no vector."""
-    columns = placed.megabatch.columns
-    scored = columns[SCORED][placed.tokens] > 0
-    ids = columns["values"][placed.tokens[scored]]
-    splits = splits_of(count_by_row(scored, placed.splits))
-    return Rows(splits, {"scored_token_ids": ids}, {output.name: placed.values[scored]})
+    columns = computed.megabatch.columns
+    scored = columns[SCORED][computed.tokens] > 0
+    ids = columns["values"][computed.tokens[scored]]
+    splits = splits_of(count_by_row(scored, computed.splits))
+    return Rows(splits, {"scored_token_ids": ids}, {output.name: computed.values[scored]})
 
 
 _AS_ITS_LEVEL = Assembly()
@@ -95,16 +95,16 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
     ),
     ("sparse", "term"): Assembly(
         "sequence",
-        lambda output, placed: terms_of_rows(output, placed.values, placed.first_rows),
-        lambda output, placed: cut_terms(output, placed.values, placed.first_rows),
+        lambda output, computed: terms_of_rows(output, computed.values, computed.first_rows),
+        lambda output, computed: cut_terms(output, computed.values, computed.first_rows),
     ),
     ("sparse", "term", LOOKUP): Assembly(
         "token",
-        lambda output, placed: join_terms(
+        lambda output, computed: join_terms(
             output,
-            np.diff(placed.splits),
-            placed.megabatch.columns["values"][placed.tokens],
-            placed.values,
+            np.diff(computed.splits),
+            computed.megabatch.columns["values"][computed.tokens],
+            computed.values,
         ),
     ),
 }

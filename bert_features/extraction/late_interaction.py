@@ -42,32 +42,32 @@ def find_sides(
     """
     query, fill = settings.query, settings.query.fill
     length = min(query.length or max_seq_length, max_seq_length)
-    own = Side(length, _ids(query.skip_words, tokenizer))
+    side = Side(length, _ids(query.skip_words, tokenizer))
     if fill is not None:
         if fill.length > max_seq_length:
             raise ConfigError(
                 f"max_seq_length is {max_seq_length}; queries of this checkpoint have at least "
                 f"{fill.length} tokens: pass no less"
             )
-        own = Side(length, own.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended)
+        side = Side(length, side.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended)
     document = Side(document_length, _ids(settings.document.skip_words, tokenizer))
-    return Sides(document, own, packed)
+    return Sides(document, side, packed)
 
 
 def _ids(words: tuple[str, ...], tokenizer: Tokenizer) -> tuple[int, ...]:
     """The ids of words that are single pieces; the others are not skipped."""
     unknown = tokenizer.frame.unknown_id
-    found = {tokenizer.vocab[word]: word for word in words if word in tokenizer.vocab}
-    return tuple(number for number, word in found.items() if number != unknown or word == UNK)
+    words_by_id = {tokenizer.vocab[word]: word for word in words if word in tokenizer.vocab}
+    return tuple(number for number, word in words_by_id.items() if number != unknown or word == UNK)
 
 
 def _fill_id(fill: multi_vector.Fill, tokenizer: Tokenizer) -> int:
-    found = tokenizer.frame.mask_id if fill.token is None else tokenizer.vocab.get(fill.token)
-    if found is None and fill.token is None:
-        found = tokenizer.frame.sep_id
-    if found is None:
+    number = tokenizer.frame.mask_id if fill.token is None else tokenizer.vocab.get(fill.token)
+    if number is None and fill.token is None:
+        number = tokenizer.frame.sep_id
+    if number is None:
         raise CheckpointError(
             f"queries are filled with the token {shown(fill.token)}, which the vocabulary lacks; "
             "the files are of different checkpoints"
         )
-    return found
+    return number

@@ -162,18 +162,18 @@ class Preparation:
             for output in self.given.outputs
             if not set(names).isdisjoint(output_names([output], count))
         )
-        given = self.given.model_copy(update={"outputs": chosen})
-        other._resolve_length(given)
+        config = self.given.model_copy(update={"outputs": chosen})
+        other._resolve_length(config)
         other.mask_id, other.sides = other._find_mask_id(), other._find_sides()
         other.buckets = other._buckets()
         other.megabatch_tokens = other._megabatch_tokens()
-        other.prompts = Prompts(given, self.checkpoint, self.tokenizer.do_lower_case)
+        other.prompts = Prompts(config, self.checkpoint, self.tokenizer.do_lower_case)
         vars(other).pop("shapes", None)
         return other
 
-    def _resolve_length(self, given: ExtractConfig) -> None:
-        self.max_seq_length = row_length(given, self.checkpoint)
-        self.long_text = check_lengths(given, document_length(given, self.checkpoint))
+    def _resolve_length(self, config: ExtractConfig) -> None:
+        self.max_seq_length = row_length(config, self.checkpoint)
+        self.long_text = check_lengths(config, document_length(config, self.checkpoint))
         self.config = self.given.model_copy(update={"max_seq_length": self.max_seq_length})
 
     def _megabatch_tokens(self) -> int:
@@ -286,7 +286,7 @@ class Preparation:
         if not records or records[0].tokens is None:
             return records
         prompted = list(self.prompts.put_before(lambda: examples, None)())
-        found = []
+        located = []
         for i, (record, example) in enumerate(zip(records, examples, strict=True)):
             n = i % _CALL_EXAMPLES
             if n == 0:
@@ -301,8 +301,8 @@ class Preparation:
             skip = len(some[n].text_a) - len(example.text_a)
             offsets = offsets_of(pieces, n, kept, self.long_text, skip=skip)
             offsets += [None] * (len(record.tokens or ()) - len(offsets))  # [MASK]s of a query
-            found.append(replace(record, offsets=tuple(offsets)))
-        return found
+            located.append(replace(record, offsets=tuple(offsets)))
+        return located
 
     def _find_mask_id(self) -> int | None:
         """The id of [MASK], if the masked-LM head predicts at tokens; terms are of whole texts."""

@@ -52,19 +52,19 @@ class Prompts:
         """The prompt `query`, if the checkpoint has it and the outputs can have a prompt."""
         return None if self._word_level else self.named.get("query")
 
-    def choose(self, given: str) -> str:
+    def choose(self, prompt: str) -> str:
         """The prompt of a name, or the text itself.
 
         Raises ConfigError for a word that is no name: as a text it would join the first of each.
         """
-        if given in self.named:
-            return self.named[given]
-        if given.replace("-", "_").isidentifier():
+        if prompt in self.named:
+            return self.named[prompt]
+        if prompt.replace("-", "_").isidentifier():
             raise ConfigError(
-                f"prompt is '{given}', which is not a prompt of {self._checkpoint} (it has: "
+                f"prompt is '{prompt}', which is not a prompt of {self._checkpoint} (it has: "
                 f"{self._known}); name one of these, or end a text of your own with a space"
             )
-        return given
+        return prompt
 
     @property
     def _known(self) -> str:

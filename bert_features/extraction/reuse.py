@@ -207,9 +207,9 @@ class Reuse:
     def _known(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The keys of texts that the store has or will have, with the tokens of each."""
         # In this order: `_expand` stores a text before it takes it out of those under way.
-        found = {key: self._under_way.get(key) for key in keys}
-        known = {key: tokens for key, tokens in found.items() if tokens is not None}
-        return known | self._store.tokens([key for key in found if key not in known])
+        under_way = {key: self._under_way.get(key) for key in keys}
+        known = {key: tokens for key, tokens in under_way.items() if tokens is not None}
+        return known | self._store.tokens([key for key in under_way if key not in known])
 
     def _megabatch(self, sieve: "_Sieve") -> Megabatch:
         megabatch = Chunk.join(sieve.chunks) if sieve.chunks else Chunk([], {})
@@ -223,11 +223,11 @@ class Reuse:
             parts.append(self._keep(sieve.new, results))
             if len(sieve.new) == len(sieve.everyone):
                 return parts[0]
-        found = self._store.fetch(list(sieve.known))
-        hits = [key for key in sieve.known if key in found]
-        missed = [key for key in sieve.known if key not in found]
+        entries_by_key = self._store.fetch(list(sieve.known))
+        hits = [key for key in sieve.known if key in entries_by_key]
+        missed = [key for key in sieve.known if key not in entries_by_key]
         if hits:
-            entries = [found[key].value for key in hits]
+            entries = [entries_by_key[key].value for key in hits]
             parts.append(self._codec.decode(entries, [sieve.known[key] for key in hits]))
         if missed:
             computed = self._compute([sieve.known[key] for key in missed])
@@ -235,7 +235,7 @@ class Reuse:
         rows = {key: row for row, key in enumerate([*sieve.new, *hits, *missed])}
         places = np.array([rows[key] for key in sieve.keys], np.int64)
         taken = FeatureBatch.join(parts).take(places)
-        self._count(taken, places, len(sieve.new), [found[key] for key in hits])
+        self._count(taken, places, len(sieve.new), [entries_by_key[key] for key in hits])
         return self._codec.named(taken, sieve.everyone)
 
     def _keep(self, keys: list[bytes], results: FeatureBatch) -> FeatureBatch:

@@ -33,10 +33,10 @@ def with_scales(outputs: Sequence[OutputSpec], scales: Mapping[str, Any]) -> tup
     """The outputs with these scales, by name; OutputError: one does not fit."""
     known = [output for output in outputs if output.name in scales]
     try:
-        found = {o: parse_scale(scales[o.name], o.name, o.width) for o in known}
+        parsed = {o: parse_scale(scales[o.name], o.name, o.width) for o in known}
     except ValueError as error:
         raise OutputError(f"{error}; extract again with --overwrite") from error
-    return tuple(replace(o, scale=found.get(o, o.scale)) for o in outputs)
+    return tuple(replace(o, scale=parsed.get(o, o.scale)) for o in outputs)
 
 
 def add_scales(
@@ -75,10 +75,10 @@ def _scales_of_texts(
     texts: int, batches: Sequence[FeatureBatch], counts: Mapping[OutputSpec, int]
 ) -> dict[str, Scale]:
     """The scales of the first texts, as many for each output as `counts` says."""
-    found = {}
+    scales = {}
     for output, count in counts.items():
         blocks = list(_first_vectors(batches, output, count))
-        scale = found[output.name] = find_scale(blocks, output.width)
+        scale = scales[output.name] = find_scale(blocks, output.width)
         # A run that ends there has no other texts.
         if texts >= count and _is_narrow(scale):
             logger.warning(
@@ -87,13 +87,13 @@ def _scales_of_texts(
                 output.name,
                 f"{count:,} texts that are all alike" if count > 1 else "a single text",
             )
-    return found
+    return scales
 
 
 def scales_of_files(outputs: Sequence[OutputSpec], preparation: "Preparation") -> dict[str, Scale]:
     """The scales of outputs that name a file; raises ConfigError if one does not fit."""
-    wanted = (o for o in outputs if o.dtype == "int8" and scale_file(o))
-    return {output.name: _scale_of_file(output, preparation) for output in wanted}
+    scaled = (o for o in outputs if o.dtype == "int8" and scale_file(o))
+    return {output.name: _scale_of_file(output, preparation) for output in scaled}
 
 
 def _scale_of_file(output: OutputSpec, preparation: "Preparation") -> Scale:

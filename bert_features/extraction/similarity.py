@@ -118,13 +118,13 @@ def _of_kind(values: Any, late: Sequence[bool]) -> Any:
 def _max_sim(queries: Ragged, documents: Ragged, *, mean: bool) -> np.ndarray:
     """float32 [N, M]: the largest product of each vector of a query with a document, added up."""
     starts, ends = queries.row_splits[:-1], queries.row_splits[1:]
-    found = np.zeros((len(starts), len(documents.row_splits) - 1), np.float32)
+    similarities = np.zeros((len(starts), len(documents.row_splits) - 1), np.float32)
     texts = np.flatnonzero(np.diff(documents.row_splits))
-    for row, start, stop in zip(found, starts, ends, strict=True):
+    for row, start, stop in zip(similarities, starts, ends, strict=True):
         products = documents.values @ queries.values[start:stop].T
         largest = np.maximum.reduceat(products, documents.row_splits[texts], axis=0)
         row[texts] = largest.sum(axis=1) / (max(stop - start, 1) if mean else 1)
-    return found
+    return similarities
 
 
 def _check_widths(first: int, second: int) -> None:

@@ -75,14 +75,14 @@ def texts_of_units(
     labels: list[str] = []
     bounds = splits.tolist()
     for i, example in enumerate(examples):
-        own = places[bounds[i] : bounds[i + 1]]
+        its_places = places[bounds[i] : bounds[i + 1]]
         first = example.prompt if level == "span" else 0
         texts = example.text_a[first:], example.text_b or ""
-        given = iter([*(example.words_a or ()), *(example.words_b or ())])
+        words = iter([*(example.words_a or ()), *(example.words_b or ())])
         strings += [
-            next(given) if start < 0 else texts[kind][start:end] for start, end, kind in own
+            next(words) if start < 0 else texts[kind][start:end] for start, end, kind in its_places
         ]
-        labels += _labels(level, example) or [""] * len(own)
+        labels += _labels(level, example) or [""] * len(its_places)
     if level == "word" and labelled:
         pieces = columns["word_num_pieces"].tolist()
         labels = [label if count else "" for label, count in zip(labels, pieces, strict=True)]

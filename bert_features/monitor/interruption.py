@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-# The signal that came in a command, or in a block of `heard`; None if none did.
+# The signal that came in a command, or in a block of `interruptible`; None if none did.
 received: signal.Signals | None = None
 
 
@@ -30,7 +30,7 @@ def raise_if_interrupted() -> None:
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Ctrl-C surely ends the block, or a function that this decorates, unless it is handled."""
     global received
     main = threading.current_thread() is threading.main_thread()
