@@ -110,7 +110,7 @@ def assert_states(name, got, mask):
     """States [1 + L, B, S, H] of `batch` are the reference's within the documented bound."""
     want = reference(name)["states"]
     got = np.asarray(got, np.float64)[:, mask == 1]
-    allowed = 1e-5 + 2e-6 * np.abs(want).max(-1, keepdims=True)  # docs/architecture.md
+    allowed = 1e-5 + 2e-6 * np.abs(want).max(-1, keepdims=True)  # docs/performance.md
     assert got.shape == want.shape
     assert (np.abs(got - want) <= allowed).all(), np.abs(got - want).max((1, 2))
 

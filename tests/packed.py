@@ -132,7 +132,7 @@ def assert_as_alone(got, config, weights, texts, precision):
                 continue  # a text without words
             a = place(np.asarray(got[name], np.float64), text, OUTPUTS[name])
             if precision == "float32":
-                allowed = 1e-5 + 2e-6 * np.abs(want).max()  # docs/architecture.md
+                allowed = 1e-5 + 2e-6 * np.abs(want).max()  # docs/performance.md
                 np.testing.assert_allclose(a, want, atol=allowed, rtol=0, err_msg=name)
             a, b = a[np.any(want, -1)], want[np.any(want, -1)]  # zero: nothing is counted
             cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
