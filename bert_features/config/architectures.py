@@ -53,8 +53,8 @@ class Architecture:
         """Key of `BertConfig` -> its name in a file with these contents, where that is another."""
         older = {key: old for old, key in self.older.items() if old in values and key not in values}
         aliased = values.keys() & {*self.aliases.split()}
-        own = {key: name for name, key in self.keys.items() if key not in aliased}
-        return {"rope_divisor": "factor"} | older | own
+        renamed = {key: name for name, key in self.keys.items() if key not in aliased}
+        return {"rope_divisor": "factor"} | older | renamed
 
     def fixed_keys(self) -> dict[str, Any]:
         """Key -> the only supported value, also of `FIXED` and of what a family has by its code."""
@@ -326,18 +326,18 @@ def model_type_of(
         return ("albert" if has_groups else "bert") if stated is None else stated
     parts = set() if classes or weights is None else {*".".join(weights()).split(".")}
     named = " ".join(map(str, classes if isinstance(classes, list) else [classes]))
-    found = [
+    types = [
         name
         for name, each in ARCHITECTURES.items()
         if (each.prefix or name) in parts
         or re.search(rf"\b{each.model_class.removesuffix('Model')}(Model|LMHead|For[A-Z])", named)
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(types) == 1:
+        return types[0]
     evidence = f"architectures {shown(classes)}" if classes else "the names of the weights"
     raise CheckpointError(
         f"{source} has no model_type, and {evidence} do not decide it; put it into the file: "
-        f"{' or '.join(found or ARCHITECTURES)}"
+        f"{' or '.join(types or ARCHITECTURES)}"
     )
 
 

@@ -168,11 +168,11 @@ class BertConfig(BaseModel):
     @model_serializer(mode="wrap")
     def _without_keys_of_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = type(self).model_fields
-        own = ARCHITECTURES[self.model_type].values.keys()
+        its_keys = ARCHITECTURES[self.model_type].values.keys()
         return {
             key: value
             for key, value in handler(self).items()
-            if key not in (OF_RELATIVES | {"model_type"}) - own or value != fields[key].default
+            if key not in (OF_RELATIVES | {"model_type"}) - its_keys or value != fields[key].default
         }
 
     @property
@@ -264,7 +264,7 @@ class BertConfig(BaseModel):
             return cls.model_validate(own)
         except ValidationError as error:
             problems = "; ".join(map(_problem, error.errors()))
-            problems = re.sub(r"\w+", lambda found: names.get(found[0], found[0]), problems)
+            problems = re.sub(r"\w+", lambda match: names.get(match[0], match[0]), problems)
             raise CheckpointError(f"{source} is not a BERT config: {problems}") from error
 
     @classmethod

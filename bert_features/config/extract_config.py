@@ -308,11 +308,11 @@ class ExtractConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _take_single_output(cls, values: dict[str, Any]) -> dict[str, Any]:
-        own = {name: value for name, value in values.items() if name not in OUTPUT_SETTINGS}
+        rest = {name: value for name, value in values.items() if name not in OUTPUT_SETTINGS}
         single = {name: value for name, value in values.items() if name in OUTPUT_SETTINGS}
-        if single or "outputs" in own:
-            own["outputs"] = _Asked(single, own.get("outputs", ()))
-        return own
+        if single or "outputs" in rest:
+            rest["outputs"] = _Asked(single, rest.get("outputs", ()))
+        return rest
 
     @field_validator("outputs", mode="before")
     @classmethod

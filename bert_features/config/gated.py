@@ -18,21 +18,21 @@ def gated_values(values: Mapping[str, Any], own: Mapping[str, Any], source: str)
     try:
         if "local_rope_theta" in own:
             return _of_two_bases(values, source)
-        found = _of_one_base(values, own, source)
+        stated = _of_one_base(values, own, source)
     except (AttributeError, TypeError, ZeroDivisionError, OverflowError) as error:
         raise CheckpointError(
             f"{source}: rope_parameters, rope_scaling, rope_theta or hidden_size is not what "
             "transformers writes"
         ) from error
     if own["model_type"] != "nomic_bert":
-        return found
+        return stated
     if "activation_function" in values and "hidden_act" not in values:
         word = values["activation_function"]
         _check(source, "activation_function", word, tuple(_OF_GATES))
-        found["hidden_act"] = _OF_GATES[word]
+        stated["hidden_act"] = _OF_GATES[word]
     if values.get("rotary_scaling_factor"):  # changes the base of longer rows
-        found["max_position_embeddings"] = values.get("max_trained_positions", 2048)
-    return found
+        stated["max_position_embeddings"] = values.get("max_trained_positions", 2048)
+    return stated
 
 
 def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
     Older files have keys, which `rope_scaling` changes.
     """
-    found: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     tables, scaling = values.get("rope_parameters") or {}, values.get("rope_scaling") or {}
     if tables.keys() - {"full_attention", "sliding_attention"}:  # as other families have it
         raise TypeError(tables)
@@ -50,14 +50,14 @@ def _of_two_bases(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             named = "rope_scaling" if name in scaling else f"rope_parameters.{kind}_attention"
             _check(source, f"{named}.{name}", rotary.get(name, "default"), ("default",))
         if "rope_theta" in rotary:
-            found[key] = rotary["rope_theta"]
+            stated[key] = rotary["rope_theta"]
     if key in values and values[key] is None:  # local layers then have the angles of the others
-        found.setdefault(key, values.get("global_rope_theta"))
+        stated.setdefault(key, values.get("global_rope_theta"))
     if values.get("sliding_window") is not None:  # what a token sees to either side
-        found["local_attention"] = 2 * values["sliding_window"]
+        stated["local_attention"] = 2 * values["sliding_window"]
     if values.get("layer_types") is not None:  # which decides alone
-        found["global_attn_every_n_layers"] = values.get("global_attn_every_n_layers") or 3
-    return found
+        stated["global_attn_every_n_layers"] = values.get("global_attn_every_n_layers") or 3
+    return stated
 
 
 def _of_one_base(values: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -129,8 +129,8 @@ def needs_static_length(outputs: Sequence[OutputSpec]) -> list[str]:
 
 def scale_file(output: OutputConfig | OutputSpec) -> str | None:
     """The features file that an output's scale comes from; None if it comes from texts."""
-    given = output.scale_from
-    return None if given is None or given.isdecimal() else given
+    source = output.scale_from
+    return None if source is None or source.isdecimal() else source
 
 
 def as_floats(outputs: Sequence[_F]) -> tuple[_F, ...]:

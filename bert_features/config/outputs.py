@@ -187,12 +187,12 @@ _OF_EACH = ("layers", "dtype")
 
 
 def gather_outputs(
-    given: Mapping[str, Any], outputs: "Outputs | None" = None
+    flat: Mapping[str, Any], outputs: "Outputs | None" = None
 ) -> tuple[OutputConfig, ...]:
     """The outputs of a run: the single one whose settings stand among its own, or the named ones.
 
     Args:
-      given: the `OUTPUT_SETTINGS` among the settings of the run. `layers` and `dtype` may stand
+      flat: the `OUTPUT_SETTINGS` among the settings of the run. `layers` and `dtype` may stand
         beside outputs, for those that have none.
       outputs: the named outputs; None if there are none.
 
@@ -200,13 +200,13 @@ def gather_outputs(
       ConfigError: as `parse_outputs`; both are set; or no output has use for `layers` or `dtype`.
     """
     if outputs is None:
-        return (OutputConfig.of(given),)
+        return (OutputConfig.of(flat),)
     named = parse_outputs(outputs)
-    if beside := [name for name in OUTPUT_SETTINGS if name in given and name not in _OF_EACH]:
+    if beside := [name for name in OUTPUT_SETTINGS if name in flat and name not in _OF_EACH]:
         raise ConfigError(
             f"{', '.join(beside)} and outputs are both set; set it in each output instead"
         )
-    shared = {name: getattr(OutputConfig.of({name: value}), name) for name, value in given.items()}
+    shared = {name: getattr(OutputConfig.of({name: value}), name) for name, value in flat.items()}
     for name in shared:
         if not any(_lacks(output, name) for output in named):
             raise ConfigError(f"no output uses {name}; leave {name} out")
@@ -233,8 +233,8 @@ def idle_beside(values: Mapping[str, Any]) -> set[str]:
         return {*unused({name: v for name, v in values.items() if name in OUTPUT_SETTINGS})}
     named = parse_outputs(outputs)
     used = {name for name in _OF_EACH if any(_lacks(output, name) for output in named)}
-    own = ({*unused(dict(output))} for output in named)
-    return {*OUTPUT_SETTINGS} - used | set.intersection(*own)
+    idle = ({*unused(dict(output))} for output in named)
+    return {*OUTPUT_SETTINGS} - used | set.intersection(*idle)
 
 
 # Outputs as a caller passes them: each an `OutputConfig` or its settings.

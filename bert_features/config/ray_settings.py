@@ -66,17 +66,17 @@ def _parse_actors(text: str) -> tuple[int, int]:
     return least, most
 
 
-def _parse_resources(given: str | Mapping[str, float]) -> dict[str, float]:
+def _parse_resources(value: str | Mapping[str, float]) -> dict[str, float]:
     try:
-        if isinstance(given, str):
-            pairs = (part.split("=") for part in given.split(","))
-            given = {name.strip(): float(amount) for name, amount in pairs}
-        if given and all(given) and all(map(_is_amount, given.values())):
-            return dict(given)
+        if isinstance(value, str):
+            pairs = (part.split("=") for part in value.split(","))
+            value = {name.strip(): float(amount) for name, amount in pairs}
+        if value and all(value) and all(map(_is_amount, value.values())):
+            return dict(value)
     except ValueError:  # no pair, or no number
         pass
     raise ConfigError(
-        f"ray_resources is {shown(given)}; allowed: amounts of Ray's resources for each actor, as "
+        f"ray_resources is {shown(value)}; allowed: amounts of Ray's resources for each actor, as "
         "CPU=8, GPU=1 or TPU=4, several separated by commas"
     )
 

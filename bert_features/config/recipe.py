@@ -117,15 +117,15 @@ class Recipe:
     def from_json(name: str, values: object) -> "Recipe":
         """The reverse of `to_json`; raises OutputError if the values are no recipe."""
         try:
-            found = replace(_AS_JSON.validate_python(values), name=name)
-            found.check()
+            recipe = replace(_AS_JSON.validate_python(values), name=name)
+            recipe.check()
         except (TypeError, ValueError) as error:  # pydantic's too
             raise OutputError(
                 f"{name} does not record how its features were made, so nothing can be compared "
                 "with them; extract them with this release of bert_features, and keep the "
                 ".metadata.json of a jsonl or tfrecord file beside it"
             ) from error
-        return found
+        return recipe
 
     def check(self) -> None:
         """Raises ValueError if a value that comparisons need is absent, or of another kind."""
@@ -146,11 +146,11 @@ class Recipe:
 
         Raises ConfigError if a setting is unknown here.
         """
-        own = self.settings
+        settings = self.settings
         if decides:
             names = {name for each in decides for name in ExtractConfig.names(decides=each)}
-            own = {name: value for name, value in own.items() if name in names}
-        return ExtractConfig.of(own | changes)
+            settings = {name: value for name, value in settings.items() if name in names}
+        return ExtractConfig.of(settings | changes)
 
     def for_queries(self, named: Mapping[str, str | None]) -> ExtractConfig:
         """The settings that make vectors of floats to compare with these; errors as `to_config`.
@@ -163,8 +163,8 @@ class Recipe:
             else output
             for output in self.settings.get("outputs", ())
         ]
-        own = {name: value for name, value in named.items() if value is not None}
-        changes = named if named["checkpoint"] is not None else own
+        passed = {name: value for name, value in named.items() if value is not None}
+        changes = named if named["checkpoint"] is not None else passed
         return self.to_config("vectors", **({"outputs": outputs} if outputs else {}), **changes)
 
     def width(self, output: str) -> int:
@@ -186,8 +186,8 @@ class Recipe:
 
     def digits(self, output: str) -> dict[str, Any]:
         """What decides the digits of these vectors."""
-        own = {name: self.outputs[output].get(name) for name in _DIGITS}
-        return {**self._by_value("digits"), **self.arithmetic, **self.versions, **own}
+        values = {name: self.outputs[output].get(name) for name in _DIGITS}
+        return {**self._by_value("digits"), **self.arithmetic, **self.versions, **values}
 
     def differences(
         self, other: "Recipe", output: str, other_output: str | None = None
@@ -229,9 +229,9 @@ class Recipe:
         return {n: v for n, v in self.checkpoint.items() if n != "family"} | {"bert_config": model}
 
     def _by_value(self, decides: Decides) -> dict[str, Any]:
-        own = {*ExtractConfig.names(decides=decides)} - _RESOLVED
+        names = {*ExtractConfig.names(decides=decides)} - _RESOLVED
         fields = ExtractConfig.model_fields.items()
-        return {n: self.settings.get(n, field.default) for n, field in fields if n in own}
+        return {n: self.settings.get(n, field.default) for n, field in fields if n in names}
 
     def _of_bytes(self) -> dict[str, Any]:
         # A folder's format is compared by itself, and its shards are those of the whole input.
@@ -276,9 +276,9 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[str]:
-    found = find_differences(dict(a), dict(b), between=" and")
+    differences = find_differences(dict(a), dict(b), between=" and")
     alone, side = " (of queries alone)", "sides.query."
-    return (_DIGEST.sub(r"\1…", text) + alone * text.startswith(side) for text in found)
+    return (_DIGEST.sub(r"\1…", text) + alone * text.startswith(side) for text in differences)
 
 
 def _are_tables(values: Any) -> bool:

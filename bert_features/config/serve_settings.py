@@ -92,7 +92,7 @@ class ServeSettings:
         ):
             if not low <= (value := getattr(settings, name)) <= high:
                 raise ConfigError(f"{name} is {value}; allowed: {allowed}")
-        for name in settings._given_hosts:
+        for name in settings._allowed_hosts:
             if not _HOST.fullmatch(name):
                 raise ConfigError(
                     f"allowed_hosts has {shown(name)}; allowed: names without scheme and port, as "
@@ -119,12 +119,12 @@ class ServeSettings:
         A page on the web can give its own name the address 127.0.0.1 (DNS rebinding). A browser
         then lets it read the service, but sends the name of the page.
         """
-        if "*" in self._given_hosts or not (self._given_hosts or self.is_loopback):
+        if "*" in self._allowed_hosts or not (self._allowed_hosts or self.is_loopback):
             return None
-        return tuple(dict.fromkeys((*_LOOPBACK, self._host.lower(), *self._given_hosts)))
+        return tuple(dict.fromkeys((*_LOOPBACK, self._host.lower(), *self._allowed_hosts)))
 
     @property
-    def _given_hosts(self) -> list[str]:
+    def _allowed_hosts(self) -> list[str]:
         names = self.allowed_hosts.lower().split(",")
         return [name.strip() for name in names if name.strip()]
 

@@ -184,8 +184,8 @@ class Settings(BaseModel):
         marks = {name: Marks.of(field) for name, field in cls.known().items()}
         return tuple(
             name
-            for name, own in marks.items()
-            if decides in (None, own.decides) and group in (None, own.group)
+            for name, mark in marks.items()
+            if decides in (None, mark.decides) and group in (None, mark.group)
         )
 
     @field_validator("*")

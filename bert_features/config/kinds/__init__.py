@@ -51,10 +51,10 @@ def level_for(names: Iterable[str]) -> str | None:
 
     None if tokens are such a level, or there is none.
     """
-    given = {*names}
-    fitting = (level for level, idle in _UNUSED["level"].items() if not given & {*idle})
-    found = next(fitting, None)
-    return None if found == "token" else found
+    settings = {*names}
+    fitting = (level for level, idle in _UNUSED["level"].items() if not settings & {*idle})
+    first = next(fitting, None)
+    return None if first == "token" else first
 
 
 def unused(output: Mapping[str, Any]) -> dict[str, str]:
@@ -64,7 +64,7 @@ def unused(output: Mapping[str, Any]) -> dict[str, str]:
     """
     values = {"kind": "layers", "level": "token", **output}
     kind = KINDS.get(values["kind"])
-    own = kind.settings if kind else frozenset[str]()
+    used = kind.settings if kind else frozenset[str]()
     listed = {name for each in KINDS.values() for name in each.settings}
     if kind is not KINDS[Layers.name]:
         listed |= values.keys() - {"name", "kind", "level"}
@@ -72,7 +72,7 @@ def unused(output: Mapping[str, Any]) -> dict[str, str]:
         name: reason
         for reason, rows in _UNUSED.items()
         for name in rows.get(values.get(reason) or "", ())
-    } | dict.fromkeys(listed - own, "kind")
+    } | dict.fromkeys(listed - used, "kind")
 
 
 def check_kind(output: Any) -> None:

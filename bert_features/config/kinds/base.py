@@ -103,10 +103,10 @@ class OutputKind(ABC):
         """The features of an `OutputConfig`; ConfigError: it does not fit the architecture."""
 
 
-def make_spec(output: Any, **own: Any) -> OutputSpec:
+def make_spec(output: Any, **values: Any) -> OutputSpec:
     """A feature of an `OutputConfig`: what is set there and not resolved to a value of its own."""
-    given = {each.name: getattr(output, each.name, None) for each in fields(OutputSpec)}
-    return OutputSpec(**{name: v for name, v in given.items() if v is not None} | own)
+    settings = {each.name: getattr(output, each.name, None) for each in fields(OutputSpec)}
+    return OutputSpec(**{name: v for name, v in settings.items() if v is not None} | values)
 
 
 def numbered(name: str, count: int) -> list[str]:

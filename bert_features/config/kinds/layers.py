@@ -103,5 +103,5 @@ def _width(output: Any, context: Context, num_layers: int) -> int:
         raise ConfigError(
             f"dim is {output.dim}; the vector has {width} values, take at most {width}"
         )
-    wanted: int = output.dim or width
-    return wanted
+    dim: int = output.dim or width
+    return dim

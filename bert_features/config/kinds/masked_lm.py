@@ -40,6 +40,6 @@ def check_top_k(top_k: int | None, config: BertConfig) -> Any:
     return top_k
 
 
-def head_spec(output: Any, config: BertConfig, **own: Any) -> OutputSpec:
+def head_spec(output: Any, config: BertConfig, **values: Any) -> OutputSpec:
     """A feature that the masked-LM head computes from the last layer."""
-    return make_spec(output, layers=(-1,), states=(config.num_hidden_layers,), **own)
+    return make_spec(output, layers=(-1,), states=(config.num_hidden_layers,), **values)
