@@ -60,13 +60,13 @@ def _results(service: Service, answer: Answer) -> Iterator[dict[str, Any]]:
 
 def _units(record: FeatureRecord) -> dict[str, list[dict[str, Any]]]:
     """The units of a text that its features do not name, each with its columns, by JSON's keys."""
-    found = {}
+    units = {}
     for level, cells in (record.units or {}).items():
         row = LEVELS[level]
         if not row.is_named:
             values = zip(*(cells[name] for name in row.fields), strict=True)
-            found[row.key] = [dict(zip(row.fields.values(), unit, strict=True)) for unit in values]
-    return found
+            units[row.key] = [dict(zip(row.fields.values(), unit, strict=True)) for unit in values]
+    return units
 
 
 def _tokens(service: Service, answer: Answer, example: int) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def _add_embeddings(app: FastAPI, service: Service) -> None:
             )
         texts = [body.input] if isinstance(body.input, str) else body.input
         values = {"texts": texts, "outputs": [name], "prompt_name": prompt, "tokens": False}
-        wanted = messages.FeaturesRequest.model_validate(values)
-        computed = await _in_time(request, service, service.compute(wanted, until))
+        features_request = messages.FeaturesRequest.model_validate(values)
+        computed = await _in_time(request, service, service.compute(features_request, until))
         content = await service.in_thread(lambda: _to_embeddings(body, computed))
         return Response(content, headers=computed.headers, media_type=JSON)
 
@@ -142,9 +142,9 @@ def _models(service: Service) -> dict[str, tuple[str, str | None]]:
     model, vectors = service.model, list(service.catalog.vectors())
     if not vectors:
         return {}
-    found: dict[str, tuple[str, str | None]] = {model: (vectors[0], None)}
-    found |= {f"{model}/{name}": (vectors[0], name) for name in service.prompts}
-    return found | {f"{model}/{name}": (name, None) for name in vectors}
+    models: dict[str, tuple[str, str | None]] = {model: (vectors[0], None)}
+    models |= {f"{model}/{name}": (vectors[0], name) for name in service.prompts}
+    return models | {f"{model}/{name}": (name, None) for name in vectors}
 
 
 def _output_of(service: Service, model: str) -> tuple[str, str | None]:
@@ -316,5 +316,5 @@ def _forms(field: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _strings(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """The schema, and what is in it, as far as it is of strings."""
     inner = [*schema.get("anyOf", []), *filter(None, [schema.get("items")])]
-    own = [schema] if schema.get("type") == "string" else []
-    return own + [found for part in inner for found in _strings(part)]
+    itself = [schema] if schema.get("type") == "string" else []
+    return itself + [each for part in inner for each in _strings(part)]

@@ -138,16 +138,16 @@ class Client(EncodesByPrompt):
         """
         self.refuse(unknown)
         single = isinstance(texts, str)
-        wanted, names = self._choose(outputs)
-        call = _Call(self._connection, self._info, wanted, names, show_tokens, prompt_name)
-        own = [spans] if single and spans is not None else spans
-        batches = self._compute(texts, call, is_tokenized, own)
+        features, names = self._choose(outputs)
+        call = _Call(self._connection, self._info, features, names, show_tokens, prompt_name)
+        per_text = [spans] if single and spans is not None else spans
+        batches = self._compute(texts, call, is_tokenized, per_text)
         arrays = {
             feature.name: collect(batches, feature, single=single, ragged=ragged)
-            for feature in wanted
+            for feature in features
         }
         by_name = len(arrays) > 1 or not (outputs is None or isinstance(outputs, str))
-        vectors = arrays if by_name else arrays[wanted[0].name]
+        vectors = arrays if by_name else arrays[features[0].name]
         if not show_tokens:
             return vectors
         tokens = [list(row.tokens or ()) for batch in batches for row in batch.records(())]
@@ -168,10 +168,10 @@ class Client(EncodesByPrompt):
           For each text, in order, what `FeatureExtractor` returns for it, and always its tokens.
           `unique_id` is its number, from 0.
         """
-        wanted, names = self._choose(outputs)
-        call = _Call(self._connection, self._info, wanted, names, True, prompt_name)
+        features, names = self._choose(outputs)
+        call = _Call(self._connection, self._info, features, names, True, prompt_name)
         batches = self._compute(texts, call, is_tokenized, spans)
-        return [record for batch in batches for record in batch.records(wanted)]
+        return [record for batch in batches for record in batch.records(features)]
 
     @property
     def prompts(self) -> list[str]:
@@ -186,10 +186,10 @@ class Client(EncodesByPrompt):
     def _check_recipe(self, expected: Recipe) -> None:
         url, recipe = self._connection.url, self.recipe
         try:
-            found = compare_recipes(expected, recipe)
+            comparisons = compare_recipes(expected, recipe)
         except OutputError as error:  # they have nothing in common
             raise ServiceError(f"the vectors of {url} are not those expected: {error}") from error
-        for difference in found:
+        for difference in comparisons:
             if not difference.may_be_compared:
                 name = f"{expected.name} ({difference.feature})"
                 raise ServiceError(f"the vectors of {url} and of {name}: {difference}")
@@ -230,8 +230,8 @@ class Client(EncodesByPrompt):
     ) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
         """The features of some outputs, and the names of the outputs."""
         by_name = {output.name: output.features for output in self._info.outputs}
-        given = self._info.outputs[0].name if outputs is None else outputs
-        names = (given,) if isinstance(given, str | bool) else tuple(given)
+        chosen = self._info.outputs[0].name if outputs is None else outputs
+        names = (chosen,) if isinstance(chosen, str | bool) else tuple(chosen)
         for number, name in enumerate(names):
             if name not in by_name or name in names[:number]:
                 raise ConfigError(f"output is {name!r}; allowed: each of {', '.join(by_name)} once")
@@ -252,12 +252,12 @@ class Client(EncodesByPrompt):
     ) -> list[FeatureBatch]:
         if self._connection.is_closed:
             raise ServiceError("the client is closed; make another one")
-        check_spans(spans, call.wanted)
+        check_spans(spans, call.features)
         is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
         texts = list(texts) if is_list else [texts]
         kind = kind_of(texts, is_tokenized=is_tokenized)
         notice_separator([text for text in texts if isinstance(text, str)])
-        parts = cut(texts, kind, call.wanted, call.info, spans=spans)
+        parts = cut(texts, kind, call.features, call.info, spans=spans)
         batches = [batch for batches in call.answers(parts) for batch in batches]
         if lost := sum(int(batch.counts[_LOST].sum()) for batch in batches):
             logger.warning("the service has cut texts that are too long: %d tokens are lost", lost)
@@ -270,7 +270,7 @@ class _Call:
 
     connection: Connection
     info: Info
-    wanted: tuple[Feature, ...]
+    features: tuple[Feature, ...]
     names: tuple[str, ...]
     with_tokens: bool
     prompt_name: str | None
@@ -315,18 +315,18 @@ class _Call:
         try:
             table = pa.ipc.open_stream(answer).read_all()
             table.validate(full=True)
-            given = json.loads(table.schema.metadata[METADATA_KEY])["features"]
-            if [[f[key] for key in _SHAPE] for f in given] != [
-                [getattr(f, key) for key in _SHAPE] for f in self.wanted
+            described = json.loads(table.schema.metadata[METADATA_KEY])["features"]
+            if [[f[key] for key in _SHAPE] for f in described] != [
+                [getattr(f, key) for key in _SHAPE] for f in self.features
             ]:
                 raise ServiceError(f"the outputs of {url} have changed; make another client")
             tokens = LEVELS["token"].columns if self.with_tokens else ()
-            columns = dict.fromkeys([*schema_of(self.wanted, "int").names, *tokens])
+            columns = dict.fromkeys([*schema_of(self.features, "int").names, *tokens])
             lost = table[_LOST].to_numpy()
             table = table.select(list(columns))
             if any(_has_nulls(column.combine_chunks()) for column in table.columns):
                 raise ValueError("a value is null")
-            batch = convert_from_arrow(table, self.wanted)
+            batch = convert_from_arrow(table, self.features)
         except ServiceError:
             raise
         except Exception as error:  # damaged bytes make parsers raise almost anything

@@ -65,8 +65,8 @@ def _opened(side: Any, token: str | None) -> Any:
     if suffix == ".toml":
         path, text = read_config(name)
         return ExtractConfig.of(read_toml(text, str(path)))
-    found = local_path(name) / RECIPE_FILE
-    return _recipe_of_export(found) if is_there(found) else name
+    file = local_path(name) / RECIPE_FILE
+    return _recipe_of_export(file) if is_there(file) else name
 
 
 def _recipe(side: Any, other: Any) -> Recipe:
@@ -78,8 +78,8 @@ def _recipe(side: Any, other: Any) -> Recipe:
             side = other.recipe.for_queries(named)
         else:
             is_config = isinstance(other, ExtractConfig)
-            own = {n: getattr(other, n) for n in other.model_fields_set} if is_config else {}
-            side = ExtractConfig.of({**own, **named})
+            settings = {n: getattr(other, n) for n in other.model_fields_set} if is_config else {}
+            side = ExtractConfig.of({**settings, **named})
     if isinstance(side, ExtractConfig):
         import_tensorflow(side.runtime, side.device)
         from bert_features.extraction.pipeline import Pipeline
@@ -91,13 +91,13 @@ def _recipe(side: Any, other: Any) -> Recipe:
                 f"{side.checkpoint} is neither a features file or folder, nor a service, an export "
                 f"or a file of settings, and no checkpoint that can be used: {error}"
             ) from error
-    found = getattr(side, "recipe", None)
-    if not isinstance(found, Recipe):
+    recipe = getattr(side, "recipe", None)
+    if not isinstance(recipe, Recipe):
         raise ConfigError(
             f"{type(side).__name__} has no recipe; allowed: the path or address of a features "
             "file, a service, an export or a checkpoint, or an object of bert_features"
         )
-    return found
+    return recipe
 
 
 def _recipe_of_export(path: Path) -> Recipe:

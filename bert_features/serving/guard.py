@@ -97,11 +97,11 @@ class Guard:
         digest = self._service.settings.token_digest
         if digest is None:
             return
-        given = ""
+        token = ""
         if authorization.lower().startswith(_BEARER):
-            given = authorization[len(_BEARER) :].strip()
-        if not hmac.compare_digest(digest_of(given), digest):
-            problem = "is wrong" if given else "is missing"
+            token = authorization[len(_BEARER) :].strip()
+        if not hmac.compare_digest(digest_of(token), digest):
+            problem = "is wrong" if token else "is missing"
             raise RequestError(
                 "unauthorized",
                 f"the token {problem}; send it as a header, Authorization: Bearer TOKEN",

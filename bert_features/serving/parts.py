@@ -38,16 +38,16 @@ class RequestPart:
 
     def body(self, outputs: Sequence[str], **settings: Any) -> bytes:
         """The body of the request, with these settings beside the outputs unless they are None."""
-        given = {name: value for name, value in settings.items() if value is not None}
-        rest = json.dumps({"outputs": list(outputs), **given}).encode()
+        passed = {name: value for name, value in settings.items() if value is not None}
+        rest = json.dumps({"outputs": list(outputs), **passed}).encode()
         lists = {self.kind: self.encoded} | ({"spans": self.spans} if self.spans else {})
         columns = (b'"%s": [%s], ' % (k.encode(), b", ".join(v)) for k, v in lists.items())
         return b"{%s%s" % (b"".join(columns), rest[1:])
 
     def renumbered(self, error: ServiceError) -> ServiceError:
         """An error of the service that names the texts as the caller counts them."""
-        own = rf"\b{self.kind}\[(\d+)\]"
-        message = re.sub(own, lambda found: f"texts[{self.start + int(found[1])}]", str(error))
+        place = rf"\b{self.kind}\[(\d+)\]"
+        message = re.sub(place, lambda match: f"texts[{self.start + int(match[1])}]", str(error))
         renumbered = ServiceError(message)
         renumbered.status = error.status
         return renumbered
@@ -108,10 +108,10 @@ def cut(
     Their tokens are not known here, so each character counts as one. Raises InputError if a text
     or a label is not Unicode, or if `spans` do not fit the texts.
     """
-    own: list[tuple[Span, ...] | None] = [None] * len(texts)
+    per_text: list[tuple[Span, ...] | None] = [None] * len(texts)
     if spans is not None:  # as `FeatureExtractor.encode` reads them
-        given = map(list, texts) if kind == "words" else texts
-        own = [example.spans for example in examples_of_texts(given, spans=spans)]
+        rows = map(list, texts) if kind == "words" else texts
+        per_text = [example.spans for example in examples_of_texts(rows, spans=spans)]
     limits = info.limits
     largest = limits.texts, limits.body_bytes - _FRAME_BYTES, limits.tokens, limits.answer_bytes
     encoded: list[tuple[bytes, ...]] = []
@@ -121,7 +121,7 @@ def cut(
     def part() -> RequestPart:
         return RequestPart(kind, start, *zip(*encoded, strict=True))
 
-    for number, (text, some) in enumerate(zip(texts, own, strict=True)):
+    for number, (text, some) in enumerate(zip(texts, per_text, strict=True)):
         values = {"texts": text} | ({} if some is None else {"spans": some})
         one = tuple(_encode(value, f"{name}[{number}]") for name, value in values.items())
         size = _size(text, some, sum(map(len, one)) + 2 * len(one), features, info)

@@ -306,15 +306,15 @@ def texts_of(request: FeaturesRequest) -> tuple[str, list[InputExample]]:
 
     Raises RequestError if not exactly one of texts, pairs and words is given.
     """
-    given = [name for name in _EXAMPLE_OF if getattr(request, name) is not None]
-    if len(given) != 1:
+    fields = [name for name in _EXAMPLE_OF if getattr(request, name) is not None]
+    if len(fields) != 1:
         raise RequestError(
             "invalid_request",
-            f"the request has {' and '.join(given) or 'none of them'}; allowed: exactly one of "
+            f"the request has {' and '.join(fields) or 'none of them'}; allowed: exactly one of "
             "texts, pairs and words",
-            param=given[0] if given else "texts",
+            param=fields[0] if fields else "texts",
         )
-    (field,) = given
+    (field,) = fields
     examples = [_EXAMPLE_OF[field](i, text) for i, text in enumerate(getattr(request, field))]
     return field, examples if request.spans is None else [*add_spans(examples, request.spans)]
 
