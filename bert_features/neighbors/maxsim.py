@@ -82,10 +82,10 @@ class MaxSimSearch:
 
     def hits(self) -> list[Hits]:
         """The nearest texts of each query."""
-        found = zip(self._hits, self._queries, strict=True)
+        pairs = zip(self._hits, self._queries, strict=True)
         return [
             hits._replace(similarities=hits.similarities / (len(query) if self._mean else 1))
-            for hits, query in found
+            for hits, query in pairs
         ]
 
     def add(self, vectors: np.ndarray, splits: np.ndarray, first: int) -> None:
@@ -131,7 +131,7 @@ class MaxSimSearch:
             if len(near) > self._top:
                 near = near[upper[near] >= np.partition(lower[near], -self._top)[-self._top]]
             rows = (vectors[splits[text] : splits[text + 1]] for text in texts[near])
-            exact = np.array([_max_sim(query, own) for own in rows])
+            exact = np.array([_max_sim(query, each) for each in rows])
             block = exact, first + texts[near], np.zeros(len(near), np.int64)
             self._hits[number] = self._hits[number].joined(self._top, *block)
 
@@ -160,14 +160,14 @@ def _max_sim(query: np.ndarray, vectors: np.ndarray) -> float:
 def matches(query: Query, vectors: np.ndarray, tokens: Sequence[str]) -> tuple[Match, ...]:
     """What each token of a query matches in a text of `vectors` [V, D] and their `tokens`."""
     names: Sequence[Any] = query.tokens or [""] * len(query.vectors)
-    found = []
+    best = []
     for name, products in zip(names, _products(query.vectors, vectors), strict=True):
         place = int(products.argmax())
-        found.append(Match(name, place, tokens[place], float(products[place])))
-    return tuple(found)
+        best.append(Match(name, place, tokens[place], float(products[place])))
+    return tuple(best)
 
 
-def best_match(query: Query, found: Sequence[Match]) -> Match:
+def best_match(query: Query, candidates: Sequence[Match]) -> Match:
     """The strongest match of the user's own tokens; of all if the query has none of these."""
-    own = [match for match, is_own in zip(found, query.own, strict=True) if is_own]
-    return max(own or found, key=lambda match: match.similarity)
+    own = [match for match, is_own in zip(candidates, query.own, strict=True) if is_own]
+    return max(own or candidates, key=lambda match: match.similarity)

@@ -95,8 +95,8 @@ def nearest(
         asked, single = way.of_texts(_check_texts(queries)), isinstance(queries, str)
     else:
         asked, single = way.of_vectors(queries)
-    found = way.describe(asked, way.find(asked))
-    return found[0] if single else found
+    neighbors = way.describe(asked, way.find(asked))
+    return neighbors[0] if single else neighbors
 
 
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:
@@ -132,21 +132,21 @@ def vectors_of_ids(
             f"'{chosen.level}': pass a query text"
         )
     places = _places_of(set(map(str, ids)), file.ids)
-    for wanted in map(str, ids):
-        if wanted not in places:
-            raise ConfigError(f"the id {wanted!r} is not in {file.path}; its .ids lists them")
-    found = [file[places[str(wanted)]].features[chosen.name] for wanted in ids]
-    return restore(np.stack(found), chosen)
+    for name in map(str, ids):
+        if name not in places:
+            raise ConfigError(f"the id {name!r} is not in {file.path}; its .ids lists them")
+    rows = [file[places[str(name)]].features[chosen.name] for name in ids]
+    return restore(np.stack(rows), chosen)
 
 
-def _places_of(wanted: Collection[str], ids: np.ndarray) -> dict[str, int]:
+def _places_of(names: Collection[str], ids: np.ndarray) -> dict[str, int]:
     """The number of the record of each wanted id that there is."""
     # In parts: as Python objects all ids of a large folder take more memory than its search.
     return {
         name: place
         for start in range(0, len(ids), _IDS_AT_A_TIME)
         for place, name in enumerate(map(str, ids[start : start + _IDS_AT_A_TIME].tolist()), start)
-        if name in wanted
+        if name in names
     }
 
 
@@ -171,7 +171,7 @@ def check_inputs(paths: Sequence[str]) -> None:
 
 
 def find_texts(
-    file: FeatureFile, paths: Sequence[str], wanted: Collection[int | str]
+    file: FeatureFile, paths: Sequence[str], ids: Collection[int | str]
 ) -> dict[int | str, str]:
     """The texts of some ids.
 
@@ -179,22 +179,22 @@ def find_texts(
     with the settings that the features file records. Raises InputError if one cannot be read, or
     the texts are others; ConfigError if a setting has no meaning for it.
     """
-    found: dict[int | str, str] = {}
+    texts: dict[int | str, str] = {}
     parts, named = file.texts(), ", ".join(paths)
     is_share = file.metadata.get("recipe", {}).get("settings", {}).get("shard") is not None
-    own = set(file.ids.tolist()) if is_share else None
+    share = set(file.ids.tolist()) if is_share else None
     with contextlib.closing(_read(file, paths)) as read:  # type: ignore[type-var]
-        examples = (each for each in read if own is None or each.unique_id in own)
+        examples = (each for each in read if share is None or each.unique_id in share)
         same = True
         for records, crc32c in parts:
             count = crc = 0
             for example in islice(examples, records):
                 count, crc = count + 1, example.checksum(crc)
-                if example.unique_id in wanted:
-                    found[example.unique_id] = _text_of(example)
+                if example.unique_id in ids:
+                    texts[example.unique_id] = _text_of(example)
             same &= count == records and crc32c in (None, as_hex(crc))
         # Other ids may belong to the same texts.
-        if not same or next(examples, None) is not None or not found.keys() >= set(wanted):
+        if not same or next(examples, None) is not None or not texts.keys() >= set(ids):
             raise InputError(
                 f"{named}: these are not the texts that {file.path} was made from; pass all inputs "
                 "of the extraction, in their order"
@@ -202,7 +202,7 @@ def find_texts(
     if any(crc32c is None for _, crc32c in parts):
         unchecked = "%s has no checksum of its texts: only their number was compared with %s"
         logger.warning(unchecked, file.path, named)
-    return found
+    return texts
 
 
 def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:

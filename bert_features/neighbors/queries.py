@@ -94,8 +94,8 @@ def embed(
             vectors = extractor.encode(list(texts), feature.name, prompt=before)
             return np.asarray(vectors, np.float64)
         spans = [[_span_of(*pair)] for pair in zip(texts, words, strict=True)]
-        found = extractor.encode(list(texts), feature.name, prompt=before, spans=spans, ragged=True)
-        return np.asarray(found.values, np.float64)
+        rows = extractor.encode(list(texts), feature.name, prompt=before, spans=spans, ragged=True)
+        return np.asarray(rows.values, np.float64)
     records = extractor(list(texts))
     vector = {"word": _word_vector, "token": _token_vector}[feature.level]
     pairs = zip(records, words, strict=True)
@@ -113,8 +113,8 @@ def load_extractor(file: FeatureFile, feature: Feature, options: Options) -> "Fe
     chosen = options.named["checkpoint"] is not None
     config = file.recipe.for_queries(options.named)
     with _named_in(file, chosen=chosen):
-        found = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
-        stamps = _stamps(found)
+        checkpoint = find_without_tensorflow(config.checkpoint, **config.checkpoint_options())
+        stamps = _stamps(checkpoint)
     import_tensorflow()
     from bert_features.extraction.extractor import FeatureExtractor
 
@@ -122,7 +122,7 @@ def load_extractor(file: FeatureFile, feature: Feature, options: Options) -> "Fe
     _loaded.clear()
     if stamps is None or stamps != before:
         with _named_in(file, chosen=chosen):
-            extractors = {None: FeatureExtractor(config, checkpoint=found)}
+            extractors = {None: FeatureExtractor(config, checkpoint=checkpoint)}
     if feature.name not in extractors:
         whole = extractors[None]
         extractors[feature.name] = whole.with_outputs([feature.name], same_rows=True)
@@ -149,8 +149,8 @@ def _stamps(checkpoint: Checkpoint | None) -> list[Any] | None:
     """What tells whether its files are as they were; None for those that only TensorFlow reads."""
     if checkpoint is None:
         return None
-    found = [Path(str(path)).stat() for _, path in checkpoint.files()]
-    return [checkpoint, *((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)]
+    stats = [Path(str(path)).stat() for _, path in checkpoint.files()]
+    return [checkpoint, *((each.st_ino, each.st_size, each.st_mtime_ns) for each in stats)]
 
 
 def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtractor") -> None:
@@ -158,11 +158,11 @@ def _check_same(file: FeatureFile, feature: Feature, extractor: "FeatureExtracto
 
     Other weights whose canaries agree are taken.
     """
-    (found,) = compare_recipes(file.recipe, extractor.recipe, feature.name)
-    if not (found.may_be_compared or all(d.endswith(AGREEMENT) for d in found.differences)):
+    (compared,) = compare_recipes(file.recipe, extractor.recipe, feature.name)
+    if not (compared.may_be_compared or all(d.endswith(AGREEMENT) for d in compared.differences)):
         raise OutputError(
             f"the settings that {file.path} records do not give its feature {feature.name!r} with "
-            f"the checkpoint {extractor.checkpoint.name} here ({'; '.join(found.differences)}); "
+            f"the checkpoint {extractor.checkpoint.name} here ({'; '.join(compared.differences)}); "
             "pass checkpoint, the one that it was made with"
         )
 
@@ -171,10 +171,10 @@ def _span_of(text: str, part: str | None) -> tuple[int, int]:
     """The first place of a part in a text, or the whole text."""
     if part is None:
         return 0, len(text)
-    found = re.search(re.escape(part), text) or re.search(re.escape(part), text, re.IGNORECASE)
-    if found is None:
+    match = re.search(re.escape(part), text) or re.search(re.escape(part), text, re.IGNORECASE)
+    if match is None:
         raise _no_such_word(part, text.split())
-    return found.span()
+    return match.span()
 
 
 def _word_vector(
@@ -183,8 +183,8 @@ def _word_vector(
     """The vector of the first occurrence of a word, float64 [D]."""
     words = record.words or ()
     for exact in (True, False):
-        for position, found in enumerate(words):
-            if found == word or (not exact and found.casefold() == word.casefold()):
+        for position, each in enumerate(words):
+            if each == word or (not exact and each.casefold() == word.casefold()):
                 return np.asarray(record.features[name][position], np.float64)
     raise _no_such_word(word, words)
 
@@ -225,8 +225,8 @@ def _whole_words(tokens: Sequence[str]) -> list[str]:
     return words
 
 
-def _no_such_word(word: str, found: Sequence[str]) -> ConfigError:
-    found = " ".join(found) or "no words"
+def _no_such_word(word: str, words: Sequence[str]) -> ConfigError:
+    words = " ".join(words) or "no words"
     return ConfigError(
-        f"token is {word!r}, which is not in the query; pass one of its words: {found}"
+        f"token is {word!r}, which is not in the query; pass one of its words: {words}"
     )

@@ -123,7 +123,7 @@ class Search:
 
     def hits(self) -> list[Hits]:
         """The nearest vectors of each query."""
-        return [found.best(self._top) for found in self._hits]
+        return [hits.best(self._top) for hits in self._hits]
 
     def add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
         """Compares a block: vectors [N, D] of any floating type, and their places, int64 [N] each.
@@ -144,16 +144,16 @@ class Search:
         for query in np.flatnonzero(near.any(axis=0)):
             rows = np.flatnonzero(near[:, query])
             if len(rows) > self._top:
-                found = upper[rows, query]
-                lower = np.where(np.isinf(found), -np.inf, found - 2 * errors[rows])
-                rows = rows[found >= np.partition(lower, -self._top)[-self._top]]
+                highest = upper[rows, query]
+                lower = np.where(np.isinf(highest), -np.inf, highest - 2 * errors[rows])
+                rows = rows[highest >= np.partition(lower, -self._top)[-self._top]]
             exact = self._exact(vectors[rows], self._queries[query], self._lengths[query])
             places = records[rows], positions[rows]
             self._hits[query] = self._hits[query].joined(self._top, exact, *places)
 
     def _bounds(self) -> np.ndarray:
         """What a vector must exceed to be a hit, float32 [Q], in units of the query's length."""
-        least = np.array([found.bound(self._top) for found in self._hits])
+        least = np.array([hits.bound(self._top) for hits in self._hits])
         if not self._cosine:
             least /= self._lengths
         with np.errstate(over="ignore"):
@@ -250,11 +250,11 @@ class SparseSearch:
         self.counts["not_finite"] += int((~finite).sum())
         with np.errstate(invalid="ignore"):
             products = vectors @ self._queries
-        for query, found in enumerate(self._hits):
+        for query, hits in enumerate(self._hits):
             near = np.flatnonzero(finite & (products[:, query] > 0))
             values = products[near, query]
             if len(near) > self._top:
                 least = np.partition(values, -self._top)[-self._top]
                 near, values = near[values >= least], values[values >= least]
             block = values, near + first, np.zeros(len(near), np.int64)
-            self._hits[query] = found.joined(self._top, *block)
+            self._hits[query] = hits.joined(self._top, *block)

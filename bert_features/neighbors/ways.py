@@ -107,7 +107,7 @@ class VectorWay:
     def describe(self, queries: Any, hits: Sequence[Hits]) -> list[list[Neighbor]]:
         """The hits of each query, with what the file says of them."""
         # In the order of the file: a group of records, or a shard, is then read once.
-        numbers = sorted({int(number) for found in hits for number in found.records})
+        numbers = sorted({int(number) for each in hits for number in each.records})
         known: dict[int, tuple[int | str, tuple[str, ...]]] = {}
         for number in numbers:  # without the vectors
             record = self.file[number]
@@ -120,7 +120,7 @@ class VectorWay:
             span = names[position] if self.feature.level == "span" else None
             return Neighbor(similarity, unique_id, number, place, tokens, span)
 
-        return [list(map(neighbor, *(column.tolist() for column in found))) for found in hits]
+        return [list(map(neighbor, *(column.tolist() for column in each))) for each in hits]
 
 
 class TermWay(VectorWay):
@@ -176,8 +176,8 @@ class MaxSimWay(VectorWay):
             for record in batch.records([self.feature]):
                 level = self.feature.level
                 vectors = np.asarray(record.features[self.feature.name], np.float64)
-                own = ~np.isin((record.units or {})[level]["scored_token_ids"], others)
-                queries.append(Query(vectors, record.unit_names(level), own))
+                is_own = ~np.isin((record.units or {})[level]["scored_token_ids"], others)
+                queries.append(Query(vectors, record.unit_names(level), is_own))
         settings = extractor.checkpoint.multi_vector
         self._mean = settings is not None and settings.similarity == "meanmaxsim"
         return queries
@@ -197,17 +197,17 @@ class MaxSimWay(VectorWay):
         return [
             [
                 self._neighbor(query, similarity, number)
-                for similarity, number, _ in zip(*(c.tolist() for c in found), strict=True)
+                for similarity, number, _ in zip(*(c.tolist() for c in its_hits), strict=True)
             ]
-            for query, found in zip(queries, hits, strict=True)
+            for query, its_hits in zip(queries, hits, strict=True)
         ]
 
     def _neighbor(self, query: Query, similarity: float, number: int) -> Neighbor:
         record = self.file[number]
         tokens = record.unit_names(self.feature.level)
-        found = matches(query, restore(record.features[self.feature.name], self.feature), tokens)
-        position = best_match(query, found).position
-        return Neighbor(similarity, record.unique_id, number, position, tokens, matches=found)
+        matched = matches(query, restore(record.features[self.feature.name], self.feature), tokens)
+        position = best_match(query, matched).position
+        return Neighbor(similarity, record.unique_id, number, position, tokens, matches=matched)
 
 
 WAYS: dict[str, type[VectorWay]] = {"vectors": VectorWay, "terms": TermWay, "maxsim": MaxSimWay}
