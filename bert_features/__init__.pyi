@@ -28,7 +28,7 @@ from .formats import read_features as read_features
 from .layers.features import BertFeatures as BertFeatures
 from .layers.text_input import BertTextInput as BertTextInput
 from .neighbors.nearest import nearest as nearest
-from .neighbors.ways import Neighbor as Neighbor
+from .neighbors.searchers import Neighbor as Neighbor
 from .official.estimator import Estimator as Estimator
 from .official.estimator import RunConfig as RunConfig
 from .official.features import InputFeatures as InputFeatures

@@ -17,7 +17,7 @@ from bert_features.config.settings import MODEL
 from bert_features.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from bert_features.neighbors.ways import Neighbor
+    from bert_features.neighbors.searchers import Neighbor
 
 # Tokens shown on either side of the one that was found.
 _CONTEXT = 8

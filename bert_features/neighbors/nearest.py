@@ -23,7 +23,7 @@ from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature
 from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.queries import Options
-from bert_features.neighbors.ways import WAYS
+from bert_features.neighbors.searchers import SEARCHERS
 from bert_features.readers import registry
 from bert_features.readers.examples import source_of_input
 from bert_features.readers.ids import Ids
@@ -90,12 +90,12 @@ def nearest(
     chosen = choose_feature(file, feature)
     named = {"checkpoint": checkpoint, "config_file": config_file, "vocab_file": vocab_file}
     options = Options(token, top, similarity, prompt, named)
-    way = WAYS[KINDS[chosen.kind].search](file, chosen, options)
+    searcher = SEARCHERS[KINDS[chosen.kind].search](file, chosen, options)
     if isinstance(queries, str | Sequence):
-        asked, single = way.of_texts(_check_texts(queries)), isinstance(queries, str)
+        asked, single = searcher.of_texts(_check_texts(queries)), isinstance(queries, str)
     else:
-        asked, single = way.of_vectors(queries)
-    neighbors = way.describe(asked, way.find(asked))
+        asked, single = searcher.of_vectors(queries)
+    neighbors = searcher.describe(asked, searcher.find(asked))
     return neighbors[0] if single else neighbors
 
 

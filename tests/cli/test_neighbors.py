@@ -139,7 +139,7 @@ def test_of_a_file_without_the_checksum_only_the_number_is_compared(features, tm
 
 
 def test_a_query_by_id_needs_no_checkpoint(features, monkeypatch):
-    monkeypatch.delattr("bert_features.neighbors.ways.embed")
+    monkeypatch.delattr("bert_features.neighbors.searchers.embed")
     result = run(
         *("neighbors", features, "--feature", "text", "--query-id", "c3", "--query-id", "a1"),
         *("--format", "jsonl", "--top", 1),

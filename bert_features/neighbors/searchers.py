@@ -1,4 +1,4 @@
-"""The ways to search features, by `OutputKind.search`: how queries are made, compared and shown."""
+"""Searchers of features, by `OutputKind.search`: how queries are made, compared and shown."""
 
 import logging
 from collections import Counter
@@ -51,7 +51,7 @@ class Neighbor(ShortRepr):
         return self.tokens[self.position]
 
 
-class VectorWay:
+class VectorSearcher:
     """Vectors, compared one by one.
 
     Raises ConfigError if an option has a value that it does not take.
@@ -123,7 +123,7 @@ class VectorWay:
         return [list(map(neighbor, *(column.tolist() for column in each))) for each in hits]
 
 
-class TermWay(VectorWay):
+class TermSearcher(VectorSearcher):
     """Sparse vectors, compared by the dot product."""
 
     takes: ClassVar = {"similarity": (None, "dot"), "token": (None,)}
@@ -150,7 +150,7 @@ class TermWay(VectorWay):
         return search.hits()
 
 
-class MaxSimWay(VectorWay):
+class MaxSimSearcher(VectorSearcher):
     """Texts, compared by late interaction: the vectors of each with those of a query."""
 
     takes: ClassVar = dict.fromkeys(("token", "similarity"), (None,))
@@ -210,7 +210,7 @@ class MaxSimWay(VectorWay):
         return Neighbor(similarity, record.unique_id, number, position, tokens, matches=matched)
 
 
-WAYS: dict[str, type[VectorWay]] = {"vectors": VectorWay, "terms": TermWay, "maxsim": MaxSimWay}
+SEARCHERS = {"vectors": VectorSearcher, "terms": TermSearcher, "maxsim": MaxSimSearcher}
 
 
 def _warn(counts: Counter[str]) -> None:
