@@ -35,12 +35,12 @@ def choose_columns(origin: Origin, schema: Any) -> Fields:
     others = {fields.unique_id: ("string", "integer"), fields.spans: ("a list",)}
     others |= {fields.labels: labels, fields.second_labels: labels}
     for name in fields.names():
-        kind, wanted = _kind(schema.field(name).type), others.get(name, texts)
+        kind, allowed = _kind(schema.field(name).type), others.get(name, texts)
         # A column without any value has the type null: its rows are checked one by one.
-        if kind not in (*wanted, "null"):
+        if kind not in (*allowed, "null"):
             raise origin.error(
                 f"the column {name!r} is of type {schema.field(name).type}; allowed: "
-                + _ALLOWED.get(wanted[-1], wanted[0])
+                + _ALLOWED.get(allowed[-1], allowed[0])
             )
     return fields
 
@@ -56,10 +56,10 @@ def read_batches(
     for batch in batches:
         columns = {name: batch.column(name).to_pylist() for name in dict.fromkeys(fields.names())}
         absent = [None] * batch.num_rows
-        own = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
+        values = [NO_ID] * len(absent) if fields.unique_id is None else columns[fields.unique_id]
         seconds = absent if fields.second is None else columns[fields.second]
         make = InputExample.from_words if fields.are_words else InputExample
-        rows = zip(own, columns[fields.first], seconds, strict=True)
+        rows = zip(values, columns[fields.first], seconds, strict=True)
         for place, (value, first, second) in enumerate(rows):
             _check(origin, row, fields, first, second)
             example = make(ids.of(row, value), first, second)

@@ -102,15 +102,15 @@ def watch(name: str, lines: Iterator[str]) -> Iterator[str]:
 
 def warn_of_format(name: str, lines: Iterable[str]) -> bool:
     """Warns if the first lines of a text file look like another format; whether they do."""
-    found = likely_format(list(lines))
-    if found is None:
+    likely = likely_format(list(lines))
+    if likely is None:
         return False
     cure = "convert it to one text on each line"
-    if row := INPUT_FORMATS.get(found):  # type: ignore[call-overload]
-        cure = f"pass --input-format {found} (in Python: input_format)"
+    if row := INPUT_FORMATS.get(likely):  # type: ignore[call-overload]
+        cure = f"pass --input-format {likely} (in Python: input_format)"
         cure += ", and --text-field with the name or number of a column" if row.delimiters else ""
     message = "%s is read as text, each line as one example, but looks like %s; if it is, %s"
-    logger.warning(message, name, found, cure)
+    logger.warning(message, name, likely, cure)
     return True
 
 

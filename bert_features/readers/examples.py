@@ -79,16 +79,16 @@ def examples_of_texts(
       InputError: an entry is none of these; or a table without a field, with a missing value or
         with wrong ids.
     """
-    given = {name: field for name, field in fields.items() if field is not None}
+    columns = {name: field for name, field in fields.items() if field is not None}
     texts = [texts] if isinstance(texts, str | InputExample) else texts
     if frames.column_names(texts) is not None:
-        given |= {} if with_ids else {"id_field": ""}
+        columns |= {} if with_ids else {"id_field": ""}
         if spans is not None:
             raise ConfigError("spans is given with a table; pass span_field, the column of spans")
-        return _examples_of_table(texts, settings or InputFormat(), given)
-    if given:
+        return _examples_of_table(texts, settings or InputFormat(), columns)
+    if columns:
         raise ConfigError(
-            f"{', '.join(given)} names a column, but texts is a {type(texts).__name__}, not a "
+            f"{', '.join(columns)} names a column, but texts is a {type(texts).__name__}, not a "
             "table; leave it out"
         )
     examples = _examples_of_list(texts, frames.index_ids(texts) if with_ids else None)
@@ -99,23 +99,23 @@ def add_spans(examples: Iterable[InputExample], spans: Sequence[Any]) -> Iterato
     """Examples with spans that were passed beside them; InputError: the numbers differ."""
     nothing: Any = object()
     pairs = zip_longest(examples, spans, fillvalue=nothing)
-    for position, (example, own) in enumerate(pairs):
-        if example is nothing or own is nothing:
+    for position, (example, its_spans) in enumerate(pairs):
+        if example is nothing or its_spans is nothing:
             raise InputError(
                 "spans has fewer or more entries than there are texts; allowed: a list of spans "
                 f"for each text (they part at number {position})"
             )
-        yield with_spans(example, f"spans[{position}]", own)
+        yield with_spans(example, f"spans[{position}]", its_spans)
 
 
 def _examples_of_table(
-    table: Table, settings: InputFormat, given: dict[str, str]
+    table: Table, settings: InputFormat, columns: dict[str, str]
 ) -> Iterator[InputExample]:
     """Examples of a table, by the fields of the call, else of the settings."""
     texts, words = ("text_field", "text_b_field"), ("tokens_field",)
-    replaced = texts if "tokens_field" in given else words if given.keys() & set(texts) else ()
+    replaced = texts if "tokens_field" in columns else words if columns.keys() & set(texts) else ()
     names = [name for name in (*FIELD_NAMES, "label_field", "span_field") if name not in replaced]
-    fields = {name: getattr(settings, name) for name in names} | given
+    fields = {name: getattr(settings, name) for name in names} | columns
     if not any(fields.get(name) for name in (*texts, *words)):
         raise frames.refusal(table)
     return frames.read_table(table, InputFormat(**fields))

@@ -86,19 +86,19 @@ class Ids:
 
     def _check(self, look: "Callable[..., _Repeated | None]", *row: Any) -> None:
         try:
-            found = look(*row)
+            repeated = look(*row)
         except sqlite3.Error as error:
             raise self._sources[-1].error(
                 f"cannot check that ids are unique: {error}; is the temporary folder full? "
                 "SQLITE_TMPDIR can name another"
             ) from error
-        if found is not None:
+        if repeated is not None:
             raise self._error(
-                f"the id {reprlib.repr(found.value)} is also the id of "
-                f"{self._describe(found.before, seen_from=found.position)}"
+                f"the id {reprlib.repr(repeated.value)} is also the id of "
+                f"{self._describe(repeated.before, seen_from=repeated.position)}"
                 "; ids must be unique: name another id_field, or an empty one to number the "
                 "examples",
-                found.position,
+                repeated.position,
             )
 
     def _wrong_type(self, position: int, value: object) -> InputError:
@@ -181,8 +181,8 @@ class _Seen:
         self._database.execute("COMMIT")
         if self._database.total_changes - changes < len(self._held):
             for value, position in self._held.items():
-                found = self._database.execute("SELECT position FROM ids WHERE id = ?", (value,))
-                (before,) = found.fetchone()
+                cursor = self._database.execute("SELECT position FROM ids WHERE id = ?", (value,))
+                (before,) = cursor.fetchone()
                 if before != position:
                     return _Repeated(value, position, before)
         self._held.clear()

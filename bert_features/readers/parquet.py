@@ -86,11 +86,11 @@ def _batches(source: Source, file: Any, names: list[str]) -> Iterator[Any]:
     left = file.metadata.num_rows if source.part.records is None else source.part.records
     with _reading(source):
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=names):
-            wanted = batch.slice(min(skipped, len(batch)), left)
+            rows = batch.slice(min(skipped, len(batch)), left)
             skipped = max(0, skipped - len(batch))
-            left -= len(wanted)
-            if len(wanted):
-                yield wanted
+            left -= len(rows)
+            if len(rows):
+                yield rows
             if not left:
                 return
 

@@ -107,10 +107,10 @@ def _cut_by_examples(
                 id_type = "str" if isinstance(example.unique_id, str) else "int"
             if count == 0 and number > first:
                 return
-            found = InputPart(number, count, start, place.offset, line)
+            input_part = InputPart(number, count, start, place.offset, line)
             if whole or source.unit == "row":
-                found = InputPart(number, count, line=0 if whole else line)
-            yield CutPart(found, as_hex(place.crc), id_type)
+                input_part = InputPart(number, count, line=0 if whole else line)
+            yield CutPart(input_part, as_hex(place.crc), id_type)
             number += count
             if count == 0:
                 return

@@ -58,9 +58,9 @@ def read(source: Source, ids: Ids | None = None) -> Iterator[InputExample]:
         ids.go_on(source)
         yield from _module(source).read_rows(source, ids)
         return
-    with contextlib.closing(Ids(source, first=source.part.first)) as own:
-        yield from _module(source).read_rows(source, own)
-        own.finish()
+    with contextlib.closing(Ids(source, first=source.part.first)) as new_ids:
+        yield from _module(source).read_rows(source, new_ids)
+        new_ids.finish()
 
 
 def count(source: Source) -> int | None:

@@ -26,12 +26,12 @@ def with_spans(example: InputExample, name: str, values: Any) -> InputExample:
 
 
 def _parse(where: str, value: Any, example: InputExample) -> Span:
-    given = value
+    parts = value
     if isinstance(value, Mapping) and value.keys() <= set(Span._fields):
-        given = [value.get(name, default) for name, default in _DEFAULTS.items()]
-    if not isinstance(given, list | tuple) or not 2 <= len(given) <= len(_DEFAULTS):
+        parts = [value.get(name, default) for name, default in _DEFAULTS.items()]
+    if not isinstance(parts, list | tuple) or not 2 <= len(parts) <= len(_DEFAULTS):
         raise FieldError(f"{where} is {shown(value)}; expected {_ALLOWED}")
-    begin, end, label, type_id = list(given) + list(_DEFAULTS.values())[len(given) :]
+    begin, end, label, type_id = list(parts) + list(_DEFAULTS.values())[len(parts) :]
     label, type_id = "" if label is None else label, type_id or 0
     kinds = [type(each) for each in (begin, end, label, type_id)]
     if kinds != [int, int, str, int] or type_id not in (0, 1):

@@ -170,8 +170,8 @@ class _RecordLines:
         if stated:
             ahead[-1] = "\n"  # blank lines are skipped
         self._lines = chain(ahead[1:], self._lines)
-        given = (source.input_format.delimiter or "").replace("\\t", "\t")  # as a shell passes it
-        self.delimiter = given or (stated[1] if stated else _find_delimiter(source, ahead[-1]))
+        option = (source.input_format.delimiter or "").replace("\\t", "\t")  # as a shell passes it
+        self.delimiter = option or (stated[1] if stated else _find_delimiter(source, ahead[-1]))
 
     def begin_record(self) -> None:
         """Counts the bytes of a record from here."""
