@@ -139,7 +139,7 @@ def token_histogram(
     shown = None if layer is None else choose_layer(model, layer)
     ((tokens, vectors),) = token_vectors(model, [text])
     position = _find(tokens, token, occurrence, is_uncased=model.is_uncased)
-    values = np.stack([own[position] for own in vectors.values()])
+    values = np.stack([each[position] for each in vectors.values()])
     return Histogram(model.title, text, tokens[position], position, tuple(vectors), values, shown)
 
 

@@ -58,20 +58,20 @@ def read_labelled(path: str, settings: ExtractConfig, *, units: bool = False) ->
     examples = list(registry.read(replace(source, input_format=input_format)))
     if not examples:
         raise source.error("it has no texts")
-    found = Labelled(source.name, examples, None)
+    labelled = Labelled(source.name, examples, None)
     if settings.label_field is None:
-        return found
+        return labelled
     for number, example in enumerate(examples, start=1):
         if (example.words_a is None) != (examples[0].words_a is None):
             raise source.error(
                 f"text {number} is {'a text' if example.words_a is None else 'a list of words'}, "
                 "and text 1 is not; expected labels of texts alone, or of words alone"
             )
-    if found.level == "sequence":
-        return replace(found, labels=[label for e in examples for label in e.labels or ()])
+    if labelled.level == "sequence":
+        return replace(labelled, labels=[label for e in examples for label in e.labels or ()])
     if not units:
         raise ConfigError(
             f"label_field is {settings.label_field!r}, a field of labels of words; allowed for "
             "this figure: labels of texts (a probe takes those of words too)"
         )
-    return found
+    return labelled

@@ -55,16 +55,16 @@ class Model:
           CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
           ConfigError: a setting does not fit the checkpoint.
         """
-        given = settings.model_fields_set.intersection(_USED)
-        used = {name: getattr(settings, name) for name in given}
+        names = settings.model_fields_set.intersection(_USED)
+        used = {name: getattr(settings, name) for name in names}
         # The default layers need four; which layers are wanted is checked by `layers`.
-        level = {"level": "word"} if given.intersection(WORD_SETTINGS) else {}
-        own = ExtractConfig.of({**used, **level, "layers": (-1,)})
-        checkpoint = check_input_and_checkpoint(own)
+        level = {"level": "word"} if names.intersection(WORD_SETTINGS) else {}
+        config = ExtractConfig.of({**used, **level, "layers": (-1,)})
+        checkpoint = check_input_and_checkpoint(config)
         if checkpoint is None:
-            import_tensorflow(own.runtime, own.device)
-            checkpoint = find_checkpoint(own.checkpoint, **own.checkpoint_options())
-        return cls(own, checkpoint, resolve_vocabulary(checkpoint, own.do_lower_case)[1])
+            import_tensorflow(config.runtime, config.device)
+            checkpoint = find_checkpoint(config.checkpoint, **config.checkpoint_options())
+        return cls(config, checkpoint, resolve_vocabulary(checkpoint, config.do_lower_case)[1])
 
     @property
     def title(self) -> str:
@@ -152,8 +152,8 @@ def token_vectors(
     model: Model, texts: Sequence[str]
 ) -> list[tuple[tuple[str, ...], Mapping[Layer, Any]]]:
     """The tokens of each text, and at every layer their vectors, float32 [tokens, H]."""
-    found = model.vectors(texts, "token", [(layer, None) for layer in model.layers()])
+    records = model.vectors(texts, "token", [(layer, None) for layer in model.layers()])
     return [
         (record.tokens or (), {layer: values for (layer, _), values in vectors.items()})
-        for record, vectors in found
+        for record, vectors in records
     ]

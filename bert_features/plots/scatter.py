@@ -160,8 +160,8 @@ def scatter_texts(
     entries = model.layers(layers)
     pairs, width = combinations(model, entries, poolings), model.checkpoint.config.hidden_size
     check_memory(labelled.name, len(labelled.examples), pairs, width)
-    found = [own for _, own in model.vectors(labelled.examples, "sequence", pairs, report)]
-    vectors = {pair: without_noise(np.stack([own[pair] for own in found])) for pair in pairs}
+    rows = [each for _, each in model.vectors(labelled.examples, "sequence", pairs, report)]
+    vectors = {pair: without_noise(np.stack([each[pair] for each in rows])) for pair in pairs}
     panels = [(*METHODS[method], pair) for pair in vectors for method in methods]
     if "tsne" in methods:
         _tsne_class()  # the limit of threads holds for libraries that are loaded before it

@@ -81,14 +81,14 @@ def compare_tokens(
 
     model = Model.find(settings)
     shown = choose_layer(model, layer)
-    found = token_vectors(model, texts)
-    for position, (tokens, _) in enumerate(found, start=1):
+    encoded = token_vectors(model, texts)
+    for position, (tokens, _) in enumerate(encoded, start=1):
         if len(tokens) > MAX_ROWS:
             raise InputError(
                 f"text {position} has {len(tokens)} tokens; a heat map shows at most {MAX_ROWS}, "
                 "pass a shorter text"
             )
-    (rows, first), (columns, second) = found[0], found[-1]
+    (rows, first), (columns, second) = encoded[0], encoded[-1]
     cosines = {layer: compute_similarity(first[layer], second[layer]) for layer in first}
     named = texts[0], texts[-1]
     return TokenSimilarity(model.title, rows, columns, cosines, shown, named)

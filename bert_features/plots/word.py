@@ -219,29 +219,29 @@ def _find_occurrences(
     Texts without the word, and copies of a text with the same label, are left out; log lines name
     them. If the model is uncased, so is the comparison.
     """
-    wanted = _folded(model, word)
-    numbers, copies = _texts_with(model, wanted, lines)
+    folded = _folded(model, word)
+    numbers, copies = _texts_with(model, folded, lines)
     if len(numbers) > MAX_ROWS:
         raise _too_many(word, len(numbers), lines.name)
     layers = model.layers()
     texts = [lines.examples[i].text_a for i in numbers]
     pairs = [(layer, POOLINGS["word"][0]) for layer in layers]
     records = model.vectors(texts, "word", pairs) if texts else ()
-    found: list[tuple[Occurrence, np.ndarray]] = []
+    entries: list[tuple[Occurrence, np.ndarray]] = []
     for i, text, (record, vectors) in zip(numbers, texts, records, strict=True):
         label = "" if lines.labels is None else lines.labels[i]
-        for place, start, end in _places(model, record, wanted):
-            own = np.stack([vectors[pair][place] for pair in pairs])
-            found.append((Occurrence(i + 1, text, start, end, label), own))
-    found.sort(key=lambda entry: (entry[0].label, entry[0].number, entry[0].start))
-    occurrences = [occurrence for occurrence, _ in found]
+        for place, start, end in _places(model, record, folded):
+            values = np.stack([vectors[pair][place] for pair in pairs])
+            entries.append((Occurrence(i + 1, text, start, end, label), values))
+    entries.sort(key=lambda entry: (entry[0].label, entry[0].number, entry[0].start))
+    occurrences = [occurrence for occurrence, _ in entries]
     others = [i + 1 for i in range(len(lines.examples)) if i not in copies]
     _check(word, occurrences, others, lines.name)
-    by_layer = np.stack([own for _, own in found], axis=1)
+    by_layer = np.stack([values for _, values in entries], axis=1)
     return occurrences, dict(zip(layers, by_layer, strict=True))
 
 
-def _texts_with(model: Model, wanted: str, lines: Labelled) -> tuple[list[int], set[int]]:
+def _texts_with(model: Model, folded: str, lines: Labelled) -> tuple[list[int], set[int]]:
     """The places of the texts that may have the word, and the places of their copies."""
     examples, labels = lines.examples, lines.labels
     for number, example in enumerate(examples, start=1):
@@ -250,7 +250,7 @@ def _texts_with(model: Model, wanted: str, lines: Labelled) -> tuple[list[int], 
                 f"text {number} of {lines.name} is a pair; a word is compared in single texts"
             )
     # Cheap, and before the checkpoint is loaded: most texts of a large file lack the word.
-    pattern = _pattern(wanted, model.settings.word_split)
+    pattern = _pattern(folded, model.settings.word_split)
     matches = [i for i, e in enumerate(examples) if pattern.search(_folded(model, e.text_a))]
     # A copy would be a pair of cosine 1, which says nothing about the word.
     first = {(examples[i].text_a, labels and labels[i]): i for i in reversed(matches)}
@@ -261,26 +261,26 @@ def _texts_with(model: Model, wanted: str, lines: Labelled) -> tuple[list[int], 
     return sorted(first.values()), copies
 
 
-def _pattern(wanted: str, word_split: str) -> re.Pattern[str]:
+def _pattern(folded: str, word_split: str) -> re.Pattern[str]:
     """Finds the word, but not within a longer one of ASCII letters, as `bank` in `banker`."""
-    word = re.escape(wanted)
+    word = re.escape(folded)
     if word_split == "whitespace":
         return re.compile(rf"(?<!\S){word}(?!\S)")
     # BERT never splits between two of these.
     inner = "[0-9A-Za-z]"
-    before = f"(?<!{inner})" if re.match(inner, wanted) else ""
-    after = f"(?!{inner})" if re.match(inner, wanted[-1:]) else ""
+    before = f"(?<!{inner})" if re.match(inner, folded) else ""
+    after = f"(?!{inner})" if re.match(inner, folded[-1:]) else ""
     return re.compile(before + word + after)
 
 
-def _places(model: Model, record: FeatureRecord, wanted: str) -> Iterator[tuple[int, int, int]]:
+def _places(model: Model, record: FeatureRecord, folded: str) -> Iterator[tuple[int, int, int]]:
     """The number of each occurrence among the words, its start and its end."""
     spans = record.word_spans
     if spans is None:
         return
     for place, word in enumerate(record.words or ()):
         # A word without pieces was cut off: it has no vector.
-        if _folded(model, word) == wanted and spans.num_pieces[place]:
+        if _folded(model, word) == folded and spans.num_pieces[place]:
             yield place, int(spans.starts[place]), int(spans.ends[place])
 
 
