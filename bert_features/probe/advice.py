@@ -54,18 +54,18 @@ class Advice:
     sentence: str
 
 
-def advise(found: Scores) -> Advice:
+def advise(results: Scores) -> Advice:
     """Chooses a layer and a pooling by the one-standard-error rule.
 
     The scores are in order: by layer from the lowest, and by pooling from the simplest.
     """
-    scores = found.scores
+    scores = results.scores
     # The first of equal scores is the simplest; sums of folds differ in their last digits.
     best = max(scores, key=lambda score: round(score.mean, 9))
-    by_name = {name: folds[best.metric] for name, folds in found.baselines.items()}
+    by_name = {name: folds[best.metric] for name, folds in results.baselines.items()}
     named = " and ".join(f"{folds.mean():.3f} ({name})" for name, folds in by_name.items())
     level = f"The score is {METRICS[best.metric]}; baselines have {named}."
-    if (mix := found.mix) is not None:
+    if (mix := results.mix) is not None:
         level += (
             f" A learned mix of the layers has {mix.probe[mix.metric].mean():.3f}; its mean layer "
             f"is {mix.expected_layers.mean():.1f}."

@@ -40,15 +40,15 @@ def probabilities(
     from sklearn.preprocessing import StandardScaler
 
     seen = np.unique(labels[train])
-    found, converged = np.zeros((len(test), classes)), True
+    chances, converged = np.zeros((len(test), classes)), True
     if len(seen) == 1:
-        found[:, seen] = 1
+        chances[:, seen] = 1
     else:
         classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         classifier.fit(vectors[train], labels[train])
-        found[:, seen] = classifier.predict_proba(vectors[test])
+        chances[:, seen] = classifier.predict_proba(vectors[test])
         converged = bool(classifier[-1].n_iter_.max() < MAX_ITERATIONS)
-    return with_one_of_each(found, len(train)), converged
+    return with_one_of_each(chances, len(train)), converged
 
 
 def with_one_of_each(probabilities: np.ndarray, examples: int) -> np.ndarray:
@@ -66,12 +66,12 @@ def in_parallel(jobs: Sequence[Callable[[], _T]], report: Report) -> list[_T]:
     from joblib import Parallel, cpu_count, delayed
     from threadpoolctl import threadpool_limits
 
-    found: list[_T] = []
+    results: list[_T] = []
     with threadpool_limits(1), warnings.catch_warnings():
         # scikit-learn's have several lines for each fit; a job says itself whether it converged.
         warnings.simplefilter("ignore")
         run = Parallel(n_jobs=cpu_count(), prefer="threads", return_as="generator")
         for result in run(delayed(job)() for job in jobs):
-            found.append(result)
-            report("fits", len(found), len(jobs))
-    return found
+            results.append(result)
+            report("fits", len(results), len(jobs))
+    return results

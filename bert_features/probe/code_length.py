@@ -77,10 +77,10 @@ def online_code(
     bits, frequencies, converged = [first], [first], True
     for begin, end in pairwise(ends.tolist()):
         known, coming = order[:begin], order[begin:end]
-        found, ok = probabilities(vectors, labels, classes, known, coming)
+        chances, ok = probabilities(vectors, labels, classes, known, coming)
         shares = np.bincount(labels[known], minlength=classes) / begin
         alone = np.tile(with_one_of_each(shares[None], begin), (end - begin, 1))
-        for code, probability in ((bits, found), (frequencies, alone)):
+        for code, probability in ((bits, chances), (frequencies, alone)):
             code.append(-np.log2(probability[np.arange(end - begin), labels[coming]]).sum())
         converged &= ok
     return Code(ends, np.array(bits), np.array(frequencies), classes, converged)

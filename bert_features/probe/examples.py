@@ -148,8 +148,8 @@ class Texts(Origin):
     def read(self, chosen: Sequence[int], report: Report) -> Iterator[_Text]:
         """See `Origin`."""
         examples = [self._labelled.examples[i] for i in chosen]
-        found = self._model.vectors(examples, self.level, self.pairs, report)
-        for example, (record, vectors) in zip(examples, found, strict=True):
+        records = self._model.vectors(examples, self.level, self.pairs, report)
+        for example, (record, vectors) in zip(examples, records, strict=True):
             key = example.text_a, example.text_b
             if self.level == "sequence":
                 stacked = {pair: values[None] for pair, values in vectors.items()}
@@ -178,23 +178,23 @@ class Stored(Origin):
             )
         self.level = with_labels[0]
         stored = self._stored(count)
-        wanted = resolve_layers(layers, count) if layers else {state for state, _ in stored}
+        states = resolve_layers(layers, count) if layers else {state for state, _ in stored}
         names = poolings or tuple(dict.fromkeys(pooling for _, pooling in stored))
-        pairs = [(state, pooling) for state in sorted(wanted) for pooling in names]
-        found = {pair: self._only(stored, *pair) for pair in pairs or [(count, "mean")]}
-        self._features = {(_layer(s), pooling): f.name for (s, pooling), f in found.items()}
-        self.pairs, self.width = list(self._features), next(iter(found.values())).width
+        pairs = [(state, pooling) for state in sorted(states) for pooling in names]
+        features = {pair: self._only(stored, *pair) for pair in pairs or [(count, "mean")]}
+        self._features = {(_layer(s), pooling): f.name for (s, pooling), f in features.items()}
+        self.pairs, self.width = list(self._features), next(iter(features.values())).width
         self.field = recipe.settings.get("label_field" if self.level == "word" else "span_field")
         self.facts = {RECIPE: replace(recipe, canaries={}).to_json()}
 
     def _stored(self, count: int) -> _ByLayer:
         """The features of its level, of one of `count` layers each."""
-        found: _ByLayer = {}
+        by_layer: _ByLayer = {}
         for feature in self._file.features:
             if (feature.level, feature.kind, len(feature.layers)) == (self.level, "layers", 1):
                 (state,) = resolve_layers(feature.layers, count)
-                found.setdefault((state, feature.pooling), []).append(feature)
-        return found
+                by_layer.setdefault((state, feature.pooling), []).append(feature)
+        return by_layer
 
     def _only(self, stored: _ByLayer, state: int, pooling: str) -> Feature:
         """The feature of a layer and a pooling; raises InputError if there is none, or several."""
@@ -219,9 +219,9 @@ class Stored(Origin):
 
     def read(self, chosen: Sequence[int], report: Report) -> Iterator[_Text]:
         """See `Origin`."""
-        wanted = set(chosen)
+        numbers = set(chosen)
         for i, record in enumerate(self._file):
-            if i in wanted:
+            if i in numbers:
                 key = record.words if self.level == "word" else record.unique_id
                 vectors = {pair: record.features[name] for pair, name in self._features.items()}
                 yield _Text(key, *_units(record, self.level), vectors)
@@ -263,9 +263,9 @@ def find_origin(
     file = _features_file(path)
     if file is not None:
         for name in ("label_field", "span_field"):
-            if (given := getattr(settings, name)) is not None:
+            if (field := getattr(settings, name)) is not None:
                 raise ConfigError(
-                    f"{name} is {given!r}, but {path} is a features file, which has its labels in "
+                    f"{name} is {field!r}, but {path} is a features file, which has its labels in "
                     "it; leave it out"
                 )
         return Stored(file, layers, poolings)
@@ -317,10 +317,10 @@ def gather(
             )
         chosen = _draw(counts, most)
         check_memory(each.name, int(counts[chosen].sum()) * len(origins), each.pairs, each.width)
-        found = list(each.read(chosen.tolist(), report))
-        texts += found
-        is_test += [number == 1] * len(found)
-        kept = sum(bool(label) for text in found for label in text.labels)
+        drawn = list(each.read(chosen.tolist(), report))
+        texts += drawn
+        is_test += [number == 1] * len(drawn)
+        kept = sum(bool(label) for text in drawn for label in text.labels)
         about.append(_about(each.level, (kept, counts.sum()), (len(chosen), len(counts))))
     examples = _join(texts, is_test, origin, " train, ".join(about) + " test" * (len(origins) - 1))
     _check(origin.name, examples, folds)
@@ -330,10 +330,10 @@ def gather(
 def _check_alike(origin: Origin, test: Origin) -> None:
     """Refuses test examples that a classifier of the others cannot take."""
     for name, kind in _KINDS_OF.items():
-        own, other = getattr(origin, name), getattr(test, name)
-        if own != other:
+        one, other = getattr(origin, name), getattr(test, name)
+        if one != other:
             raise InputError(
-                f"{origin.name} and {test.name}, the test, differ: {kind} {shown(own)} "
+                f"{origin.name} and {test.name}, the test, differ: {kind} {shown(one)} "
                 f"and {shown(other)}; pass files of the same kind and model"
             )
 
@@ -356,8 +356,8 @@ def _about(level: str, examples: tuple[int, int], texts: tuple[int, int]) -> str
 def _join(texts: Sequence[_Text], is_test: Sequence[bool], origin: Origin, about: str) -> Examples:
     rows = [[bool(label) for label in text.labels] for text in texts]
     labels = [label for text in texts for label in text.labels if label]
-    types = [t for text, own in zip(texts, rows, strict=True) for t in compress(text.types, own)]
-    sizes = [sum(own) for own in rows]
+    types = [t for text, row in zip(texts, rows, strict=True) for t in compress(text.types, row)]
+    sizes = [sum(row) for row in rows]
     classes = sorted(set(labels))
     return Examples(
         origin.level,
@@ -368,7 +368,7 @@ def _join(texts: Sequence[_Text], is_test: Sequence[bool], origin: Origin, about
         np.repeat(np.array(is_test, bool), sizes),
         {
             pair: without_noise(
-                np.concatenate([t.vectors[pair][own] for t, own in zip(texts, rows, strict=True)])
+                np.concatenate([t.vectors[pair][row] for t, row in zip(texts, rows, strict=True)])
             )
             for pair in origin.pairs
         },
@@ -385,8 +385,8 @@ def _numbers(values: Sequence[object], names: Iterable[object] | None = None) ->
 def _check(name: str, examples: Examples, folds: int) -> None:
     """Refuses labels that cannot be told apart on folds; warns of those that are rare."""
     counts = Counter(examples.classes[i] for i in examples.labels.tolist())
-    own = examples.texts[examples.is_test] if examples.is_test.any() else examples.texts
-    noun, texts = _NOUNS[examples.level], len(np.unique(own))
+    scored = examples.texts[examples.is_test] if examples.is_test.any() else examples.texts
+    noun, texts = _NOUNS[examples.level], len(np.unique(scored))
     if len(counts) < 2:
         label = next(iter(counts), "")
         raise InputError(

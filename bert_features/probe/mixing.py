@@ -38,8 +38,8 @@ def fit_mix(
     loss = _Loss(layers, labels, classes, train)
     start = np.zeros(len(layers) + (layers[0].shape[1] + 1) * classes)
     options = {"maxiter": MAX_ITERATIONS, "gtol": _TOLERANCE, "ftol": 0, "maxls": 50}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-    mix, coefficients, intercept = loss.parts(found.x)
+    minimum = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    mix, coefficients, intercept = loss.parts(minimum.x)
     return mix, loss.logits(loss.scale(mix) * mix, coefficients, intercept).argmax(1)
 
 
@@ -67,8 +67,8 @@ class _Loss:
                 [(layer[part] - mean) * scale for _, layer, mean, scale in self._each(total[0])]
             ).reshape(len(total), -1)
             total += standard @ standard.T
-        found: np.ndarray = total / (len(self._train) * self._shape[1])
-        return found
+        covariances: np.ndarray = total / (len(self._train) * self._shape[1])
+        return covariances
 
     def parts(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mix [L], the coefficients [K, D] and the intercept [K] in a flat vector."""

@@ -35,7 +35,7 @@ class Probe(Chart):
       facts: where the examples come from, as JSON holds it.
       classes: the number of examples by label.
       about: how many examples there are, and of how many.
-      found: the scores.
+      results: the scores.
       folds: number of folds.
     """
 
@@ -43,7 +43,7 @@ class Probe(Chart):
     facts: Mapping[str, Any]
     classes: Mapping[str, int]
     about: str
-    found: Scores
+    results: Scores
     folds: int
     advice: Advice
 
@@ -51,7 +51,7 @@ class Probe(Chart):
         """What was drawn, in one line; and the title of a page and of the drawing."""
         about = f"{self.about}, {len(self.classes)} labels, {self.folds} folds"
         return (
-            f"{len(self.found.scores)} scores of {about}",
+            f"{len(self.results.scores)} scores of {about}",
             f"A linear classifier on each layer: {about}",
         )
 
@@ -60,12 +60,12 @@ class Probe(Chart):
         head = ["layer", "pooling"]
         head += [each for name in self._shown for each in (METRICS[name], "std. error")]
         rows = [[*head, "control", "selectivity", "compression"]]
-        for s in self.found.scores:
+        for s in self.results.scores:
             more = [s.control[self._metric].mean(), s.selectivity.mean(), s.code.compression]
             rows.append([str(s.layer), s.pooling, *self._cells(s.probe), *map(_written, more)])
-        if (mix := self.found.mix) is not None:
+        if (mix := self.results.mix) is not None:
             rows.append([_MIX, mix.pooling, *self._cells(mix.probe), "", "", ""])
-        for baseline, folds in self.found.baselines.items():
+        for baseline, folds in self.results.baselines.items():
             rows.append([baseline, "", *self._cells(folds), "", "", ""])
         return rows
 
@@ -84,35 +84,35 @@ class Probe(Chart):
             "scores": list(self._points()),
             "baselines": [
                 {"name": name, "score": folds[self._metric].mean()}
-                for name, folds in self.found.baselines.items()
+                for name, folds in self.results.baselines.items()
             ],
             "codes": [
                 {**self._where(s.layer, s.pooling), "compression": s.code.compression}
-                for s in self.found.scores
+                for s in self.results.scores
             ],
             "frequencies": [
                 {
                     "name": "label frequencies",
-                    "compression": self.found.scores[0].code.compression_by_frequencies,
+                    "compression": self.results.scores[0].code.compression_by_frequencies,
                 }
             ],
-            "weights": [] if self.found.mix is None else list(self._weights()),
+            "weights": [] if self.results.mix is None else list(self._weights()),
         }
 
     def _points(self) -> Iterator[dict[str, Any]]:
         choice = self.advice.choice
-        for s in self.found.scores:
+        for s in self.results.scores:
             for what, folds in (("labels", s.probe), ("control", s.control)):
                 where = self._where(s.layer, s.pooling)
                 mark = "recommended" if s is choice and what == "labels" else ""
                 yield {**where, "what": what, **self._score(folds), "mark": mark}
-        if (mix := self.found.mix) is not None:
+        if (mix := self.results.mix) is not None:
             where = self._where(_MIX, mix.pooling)
             yield {**where, "what": "labels", **self._score(mix.probe), "mark": ""}
 
     def _score(self, folds: Folds) -> dict[str, float]:
-        own = folds[self._metric]
-        return {"score": own.mean(), "error": standard_error(own)}
+        scores = folds[self._metric]
+        return {"score": scores.mean(), "error": standard_error(scores)}
 
     def _where(self, layer: Layer, pooling: str) -> dict[str, Any]:
         """The place of a layer; those of poolings differ, lest error bars cover each other."""
@@ -122,7 +122,7 @@ class Probe(Chart):
         return {"place": place + shift, "layer": str(layer), "pooling": pooling}
 
     def _weights(self) -> Iterator[dict[str, Any]]:
-        mix = self.found.mix
+        mix = self.results.mix
         assert mix is not None
         for layer, weights in zip(mix.layers, mix.weights.T, strict=True):
             error = standard_error(weights) if len(weights) > 1 else 0.0  # of one classifier none
@@ -131,20 +131,20 @@ class Probe(Chart):
 
     @property
     def _metric(self) -> str:
-        return self.found.scores[0].metric
+        return self.results.scores[0].metric
 
     @property
     def _poolings(self) -> list[str]:
-        return list(dict.fromkeys(score.pooling for score in self.found.scores))
+        return list(dict.fromkeys(score.pooling for score in self.results.scores))
 
     @property
     def _places(self) -> list[int]:
-        return sorted({layer_place(score.layer) for score in self.found.scores})
+        return sorted({layer_place(score.layer) for score in self.results.scores})
 
     def draw(self, *, interactive: bool) -> alt.TopLevelMixin:
         """Scores above, compressions below them, and the weights of the mix at the bottom."""
         panels = [self._draw_scores(), self._draw_codes()]
-        if self.found.mix is not None:
+        if self.results.mix is not None:
             panels.append(self._draw_weights())
         sentence = textwrap.wrap(self.advice.sentence, _SENTENCE_WIDTH)
         drawing = alt.vconcat(*panels, spacing=18).resolve_scale(color="shared", shape="shared")
@@ -152,7 +152,7 @@ class Probe(Chart):
 
     def _x(self, title: str | None = None) -> alt.X:
         places = self._places
-        mix = None if self.found.mix is None else places[-1] + 1
+        mix = None if self.results.mix is None else places[-1] + 1
         axis = layer_axis(places if mix is None else [*places, mix], title=title, mix=mix)
         ends = [places[0] - 0.4, (mix or places[-1]) + 0.4]
         return alt.X("place:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False))
@@ -201,7 +201,7 @@ class Probe(Chart):
         return alt.layer(*drawn).properties(width=_WIDTH, height=320)
 
     def _draw_codes(self) -> Any:
-        x = self._x("layer" if self.found.mix is None else None)
+        x = self._x("layer" if self.results.mix is None else None)
         y = alt.Y("compression:Q", title="compression", scale=alt.Scale(zero=False))
         color, shape = self._look()
         codes = alt.Chart(alt.NamedData("codes"))
@@ -214,7 +214,7 @@ class Probe(Chart):
         return alt.layer(*drawn).properties(width=_WIDTH, height=120)
 
     def _draw_weights(self) -> Any:
-        mix = self.found.mix
+        mix = self.results.mix
         assert mix is not None
         x, y = self._x("layer"), alt.Y("weight:Q", title="weight in the mix")
         weights = alt.Chart(alt.NamedData("weights"))
@@ -229,7 +229,7 @@ class Probe(Chart):
 
     def report(self) -> dict[str, Any]:
         """Every number, with the settings, the seed and the versions, as JSON holds them."""
-        mix, choice = self.found.mix, self.advice.choice
+        mix, choice = self.results.mix, self.advice.choice
         layers = [
             {
                 "layer": s.layer,
@@ -245,7 +245,7 @@ class Probe(Chart):
                     "compression_by_frequencies": s.code.compression_by_frequencies,
                 },
             }
-            for s in self.found.scores
+            for s in self.results.scores
         ]
         return {
             **self.facts,
@@ -256,7 +256,7 @@ class Probe(Chart):
             "seed": SEED,
             "classifier_versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "layers": layers,
-            "baselines": {name: _folds(folds) for name, folds in self.found.baselines.items()},
+            "baselines": {name: _folds(folds) for name, folds in self.results.baselines.items()},
             "mix": mix
             and {
                 "pooling": mix.pooling,
@@ -323,7 +323,7 @@ def probe(
       InputError: see `examples.gather`.
     """
     examples = gather(origin, test, most=max_examples, folds=folds, report=report)
-    found = score_all(examples, folds=folds, metric=metric, report=report)
+    results = score_all(examples, folds=folds, metric=metric, report=report)
     counts = np.bincount(examples.labels, minlength=len(examples.classes)).tolist()
     classes = dict(zip(examples.classes, counts, strict=True))
     labels = "" if origin.field is None else f", {origin.field}"
@@ -335,4 +335,4 @@ def probe(
         **origin.facts,
     }
     subject = f"{Path(origin.name).name}{labels}: {origin.title}"
-    return Probe(subject, facts, classes, examples.about, found, folds, advise(found))
+    return Probe(subject, facts, classes, examples.about, results, folds, advise(results))

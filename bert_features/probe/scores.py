@@ -135,12 +135,12 @@ def splits_of(examples: Examples, folds: int) -> list[Split]:
 
     every = np.arange(len(examples.labels))
     tested = examples.is_test
-    own = every[tested] if tested.any() else every
+    scored = every[tested] if tested.any() else every
     cut = StratifiedGroupKFold(folds, shuffle=True, random_state=SEED)
-    labels, texts = examples.labels[own], examples.texts[own]
+    labels, texts = examples.labels[scored], examples.texts[scored]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of rare classes, which `gather` names
-        parts = [own[test] for _, test in cut.split(np.zeros(len(own)), labels, texts)]
+        parts = [scored[test] for _, test in cut.split(np.zeros(len(scored)), labels, texts)]
     if tested.any():
         return [Split(every[~tested], parts)]
     return [Split(np.setdiff1d(every, part), [part]) for part in parts]
@@ -153,8 +153,8 @@ def evaluate(
     from sklearn.metrics import accuracy_score, f1_score, recall_score
 
     parts = [
-        (labels[test], found[test])
-        for split, found in zip(splits, predicted, strict=True)
+        (labels[test], guesses[test])
+        for split, guesses in zip(splits, predicted, strict=True)
         for test in split.tests
     ]
     macro: dict[str, Any] = {"average": "macro", "zero_division": 0}
@@ -177,10 +177,10 @@ def baselines(examples: Examples, splits: Sequence[Split]) -> dict[str, Folds]:
         most = counts.sum(0).argmax()
         frequent.append(np.full(len(labels), most))
         by_type.append(np.where(counts.any(1), counts.argmax(1), most)[types])
-    found: dict[str, Folds] = {"majority": evaluate(labels, splits, frequent)}
+    scores: dict[str, Folds] = {"majority": evaluate(labels, splits, frequent)}
     if examples.level != "sequence":  # there is hardly a text in both parts
-        found[f"{examples.level} types"] = evaluate(labels, splits, by_type)
-    return found
+        scores[f"{examples.level} types"] = evaluate(labels, splits, by_type)
+    return scores
 
 
 def control_labels(examples: Examples) -> np.ndarray:
@@ -200,7 +200,7 @@ def score_all(
     tasks = examples.labels, control_labels(examples)
     pairs, vectors = list(examples.vectors), list(examples.vectors.values())
     pooling = pairs[0][1]
-    layers = {layer: values for (layer, own), values in examples.vectors.items() if own == pooling}
+    layers = {layer: values for (layer, its), values in examples.vectors.items() if its == pooling}
     mixed = splits if len(layers) > 1 else []
     train = np.flatnonzero(~examples.is_test)
     order, ends = portions_of(examples.texts[train])
@@ -210,14 +210,14 @@ def score_all(
         *(partial(online_code, x, tasks[0], classes, train[order], ends) for x in vectors),
         *(partial(_predict, x, t, classes, s) for x in vectors for t in tasks for s in splits),
     ]
-    found = iter(in_parallel(jobs, report))
-    mixes = list(itertools.islice(found, len(mixed)))
-    codes = list(itertools.islice(found, len(pairs)))
+    results = iter(in_parallel(jobs, report))
+    mixes = list(itertools.islice(results, len(mixed)))
+    codes = list(itertools.islice(results, len(pairs)))
     scores = []
     for pair, code in zip(pairs, codes, strict=True):
         values, converged = [], code.converged
         for labels in tasks:
-            fits = list(itertools.islice(found, len(splits)))
+            fits = list(itertools.islice(results, len(splits)))
             values.append(evaluate(labels, splits, [predicted for predicted, _ in fits]))
             converged &= all(ok for _, ok in fits)
         probe, control = values
@@ -230,9 +230,9 @@ def score_all(
             )
     mix = None
     if mixes:
-        own = evaluate(tasks[0], splits, [predicted for _, predicted in mixes])
+        scored = evaluate(tasks[0], splits, [predicted for _, predicted in mixes])
         weights = np.stack([weights for weights, _ in mixes])
-        mix = Mix(pooling, metric, own, weights, tuple(layers))
+        mix = Mix(pooling, metric, scored, weights, tuple(layers))
     return Scores(scores, baselines(examples, splits), mix)
 
 
@@ -242,6 +242,6 @@ def _predict(
     """The labels of test examples, int64 [N], -1 elsewhere; and whether the fit converged."""
     predicted = np.full(len(labels), -1)
     tests = np.concatenate(split.tests)
-    found, converged = probabilities(vectors, labels, classes, split.train, tests)
-    predicted[tests] = found.argmax(1)
+    chances, converged = probabilities(vectors, labels, classes, split.train, tests)
+    predicted[tests] = chances.argmax(1)
     return predicted, converged
