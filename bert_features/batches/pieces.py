@@ -119,8 +119,8 @@ def tokenize_units(
     if not whole_ids:
         return _tokenize(tokenizer, units, with_places=with_places)
     # Each unit as the strings before, between and after these tokens: the odd ones are empty.
-    found = {tokenizer.tokens[each]: each for each in whole_ids}
-    pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))))
+    ids_by_token = {tokenizer.tokens[each]: each for each in whole_ids}
+    pattern = re.compile("|".join(map(re.escape, sorted(ids_by_token, key=len, reverse=True))))
     takes_blanks = tokenizer.frame.mask_takes_blanks
     parts: list[str] = []
     begins: list[int] = []  # of each part in its unit
@@ -130,7 +130,7 @@ def tokenize_units(
         begin = 0
         matches = [*pattern.finditer(unit)]
         for match in matches:
-            text, number = unit[begin : match.start()], found[match[0]]
+            text, number = unit[begin : match.start()], ids_by_token[match[0]]
             parts += [text.rstrip() if takes_blanks and number == mask_id else text, ""]
             begins += [begin, match.start()]
             inserted.append((number, len(match[0])))

@@ -148,8 +148,8 @@ def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return indices
 
 
-def count_by_row(found: np.ndarray, splits: np.ndarray) -> np.ndarray:
+def count_by_row(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """The sum of each row, of bool how many are true: [T], splits int64 [R + 1] -> int64 [R]."""
-    before = np.concatenate([[0], np.cumsum(found)])
+    before = np.concatenate([[0], np.cumsum(values)])
     counts: np.ndarray = np.diff(before[splits])
     return counts

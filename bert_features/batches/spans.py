@@ -24,19 +24,19 @@ def find_spans(
     Raises InputError for an example without spans if there are no chunks.
     """
     bounds = np.searchsorted(pieces.texts, np.arange(2 * len(examples) + 1)).tolist()
-    found: list[Sequence[Span]] = []
+    by_example: list[Sequence[Span]] = []
     for i, example in enumerate(examples):
         if example.spans is not None:
-            found.append(example.spans)
+            by_example.append(example.spans)
         elif chunks is not None:
-            found.append([*_chunks(example, pieces, bounds[2 * i : 2 * i + 3], *chunks)])
+            by_example.append([*_chunks(example, pieces, bounds[2 * i : 2 * i + 3], *chunks)])
         else:
             raise InputError(
                 f"example {example.unique_id!r} has no spans, which level 'span' needs; pass spans "
                 "or span_field, or in Python the argument spans"
             )
-    counts = [len(spans) for spans in found]
-    flat = [(begin, end, kind) for begin, end, _, kind in chain.from_iterable(found)]
+    counts = [len(spans) for spans in by_example]
+    flat = [(begin, end, kind) for begin, end, _, kind in chain.from_iterable(by_example)]
     begins, ends, kinds = np.array(flat, np.int64).reshape(-1, 3).T
     texts = 2 * np.repeat(np.arange(len(examples)), counts) + kinds
     prompts = np.repeat([example.prompt for example in examples], counts) * (kinds == 0)

@@ -96,12 +96,12 @@ class UnitTable:
         Blank ones have no pieces, cut ones lack some, and lost ones have lost all.
         """
         kept, every = self.num_pieces, self.all_pieces
-        found = {
+        masks = {
             "blank": every == 0,
             "cut": (kept > 0) & (kept < every),
             "lost": (kept == 0) & (every > 0),
         }
-        counts = {name: count_by_row(values, self.row_splits) for name, values in found.items()}
+        counts = {name: count_by_row(values, self.row_splits) for name, values in masks.items()}
         return {"all": np.diff(self.row_splits), **counts}
 
 

@@ -143,8 +143,8 @@ class Units:
         sizes = np.array([len(unit) + 1 for unit in self.strings], np.int64)
         before = np.append(np.cumsum(sizes) - sizes, 0)
         joined = before[:-1] - np.repeat(before[np.cumsum(per_text) - per_text], per_text)
-        given = np.array(self.starts, np.int64)
-        return np.where(given < 0, joined, given)
+        starts = np.array(self.starts, np.int64)
+        return np.where(starts < 0, joined, starts)
 
 
 def text_lengths(unit_lengths: np.ndarray, per_text: np.ndarray) -> np.ndarray:
@@ -192,17 +192,17 @@ def locate_words(examples: Sequence[InputExample], pieces: PiecePlaces) -> Piece
     For tokenizers that make other pieces of a word where it stands alone. A piece belongs to the
     first word that it shares a character with, and an empty one to the word that begins there.
     """
-    found = [
+    by_text = [
         _word_spans(text, words)
         for example in examples
         for text, words in ((example.text_a, example.words_a), (example.text_b, example.words_b))
     ]
-    texts = np.repeat(np.arange(len(found)), [len(spans) for spans in found])
-    spans = np.array([span for part in found for span in part], np.int64).reshape(-1, 2)
-    given = np.array([e.words_a is not None for e in examples], bool)[texts // 2]
+    texts = np.repeat(np.arange(len(by_text)), [len(spans) for spans in by_text])
+    spans = np.array([span for part in by_text for span in part], np.int64).reshape(-1, 2)
+    has_words = np.array([e.words_a is not None for e in examples], bool)[texts // 2]
     firsts, lasts = pieces.runs(texts, *spans.T)
     firsts[1:] = np.maximum(firsts[1:], np.maximum.accumulate(lasts)[:-1])
-    starts, ends = np.where(given, -1, spans.T)
+    starts, ends = np.where(has_words, -1, spans.T)
     return PieceRuns(texts, firsts, np.maximum(lasts - firsts, 0), starts, ends)
 
 
