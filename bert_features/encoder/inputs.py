@@ -50,12 +50,12 @@ def checked_inputs(
             f"the inputs lack {', '.join(missing)}; they hold {', '.join(inputs) or 'nothing'}"
         )
     refuse_legacy(inputs.values())
-    found = {name: _array(name, inputs[name]) for name in names}
-    first, shape = names[0], _shape(found[names[0]])
-    for name, value in found.items():
-        own = _shape(value)
-        if any(None not in pair and pair[0] != pair[1] for pair in zip(own, shape, strict=True)):
-            raise ConfigError(f"{name} has shape {own} and {first} {shape}; allowed: one [B, S]")
+    arrays = {name: _array(name, inputs[name]) for name in names}
+    first, shape = names[0], _shape(arrays[names[0]])
+    for name, value in arrays.items():
+        sizes = _shape(value)
+        if any(None not in pair and pair[0] != pair[1] for pair in zip(sizes, shape, strict=True)):
+            raise ConfigError(f"{name} has shape {sizes} and {first} {shape}; allowed: one [B, S]")
         _check_values(name, value, shape[1] or 0, config)
     positions = config.positions
     if has_end and (shape[1] or 0) > positions:
@@ -63,7 +63,7 @@ def checked_inputs(
             f"the inputs have {shape[1]} tokens; this model allows at most {positions}"
         )
     others = {name: value for name, value in inputs.items() if hasattr(value, "dtype")}
-    return others | found
+    return others | arrays
 
 
 def _array(name: str, value: Any) -> Any:

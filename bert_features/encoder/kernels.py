@@ -238,8 +238,8 @@ def _fuses_layer_norm(x: Tensor) -> bool:
     known shape, as outside a graph: its vector of ones has become a constant.
     """
     forms = chosen_forms()
-    wanted = forms.on_cpu and not forms.few_tokens and not _needs_float32(x)
-    return wanted and not x.shape.is_fully_defined()
+    may_fuse = forms.on_cpu and not forms.few_tokens and not _needs_float32(x)
+    return may_fuse and not x.shape.is_fully_defined()
 
 
 def _onednn_layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

@@ -88,11 +88,11 @@ class MaskedLMHead(Part):
         def pick(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
             return (ops.take_along_axis(logits, ids, axis=-1) - _total(logits),)
 
-        wanted = ops.expand_dims(target_ids >= 0, 2)
-        at = ops.sum(ops.where(wanted, states, ops.zeros_like(states)), axis=1)  # one of each row
+        places = ops.expand_dims(target_ids >= 0, 2)
+        at = ops.sum(ops.where(places, states, ops.zeros_like(states)), axis=1)  # one of each row
         targets = ops.max(target_ids, axis=1, keepdims=True)
         (values,) = self._in_parts(pick, words, at, ops.maximum(targets, 0))
-        return (ops.where(wanted, ops.expand_dims(values, 1), 0.0),)
+        return (ops.where(places, ops.expand_dims(values, 1), 0.0),)
 
     def _in_parts(
         self, function: Callable[..., Any], words: Tensor, states: Tensor, *others: Tensor

@@ -57,13 +57,13 @@ class Layer(keras.layers.Layer):
         The state of dropout is an argument: computed again, a layer drops the same values.
         """
         variables = self.variables
-        found: list[Any] = []
+        results: list[Any] = []
         seeds = [each for each in variables if each.dtype == "uint32"]
 
         def pure(values: list[Tensor], *args: Any) -> list[Tensor]:
             with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
-                found[:] = [layer_call(*args, **kwargs)]
-            flat = keras.tree.flatten(found)
+                results[:] = [layer_call(*args, **kwargs)]
+            flat = keras.tree.flatten(results)
             return [each for each in flat if each is not None] + [
                 scope.get_current_value(seed) for seed in seeds
             ]
@@ -76,8 +76,8 @@ class Layer(keras.layers.Layer):
             values = again([ops.convert_to_tensor(each) for each in variables], *args)
             for seed in reversed(seeds):
                 seed.assign(values.pop())
-            rest = [None if each is None else values.pop(0) for each in keras.tree.flatten(found)]
-            return keras.tree.pack_sequence_as(found, rest)[0]
+            rest = [None if each is None else values.pop(0) for each in keras.tree.flatten(results)]
+            return keras.tree.pack_sequence_as(results, rest)[0]
 
         return call
 

@@ -79,14 +79,14 @@ def _finish(vectors: Tensor, output: OutputSpec, weights: Mapping[str, Tensor]) 
 
 
 def _dense(vectors: Tensor, module: DenseModule, weights: Mapping[str, Tensor]) -> Tensor:
-    own = {name.rpartition("/")[2]: weights[name] for name in module.shapes}
-    product = ops.matmul(vectors, own["kernel"])
+    arrays = {name.rpartition("/")[2]: weights[name] for name in module.shapes}
+    product = ops.matmul(vectors, arrays["kernel"])
     made = kernels.ACTIVATIONS[module.activation](
-        product + own["bias"] if "bias" in own else product
+        product + arrays["bias"] if "bias" in arrays else product
     )
     if not module.has_residual:
         return made
-    return made + (ops.matmul(vectors, own["residual"]) if "residual" in own else vectors)
+    return made + (ops.matmul(vectors, arrays["residual"]) if "residual" in arrays else vectors)
 
 
 # Layers into one.
@@ -94,8 +94,8 @@ def _dense(vectors: Tensor, module: DenseModule, weights: Mapping[str, Tensor]) 
 
 def _combine(states: EncoderOutputs, output: OutputSpec) -> Tensor:
     """One float32 [B, S, H], or [B, S, K * H] for `concat`, from the encoder's states."""
-    wanted = [ops.cast(states.state(number), "float32") for number in output.states]
-    return _COMBINERS[output.combine](wanted, output.weights)
+    selected = [ops.cast(states.state(number), "float32") for number in output.states]
+    return _COMBINERS[output.combine](selected, output.weights)
 
 
 def _sum(states: Sequence[Tensor]) -> Tensor:

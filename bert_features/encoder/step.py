@@ -173,13 +173,13 @@ class DeviceStep:
         if head is None:
             return None
         variables = _variables(self.encoder)
-        own, words = list(weights[len(variables) :]), self.encoder.embeddings.words
+        values, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
 
         def call(*arguments: Any) -> tuple[Tensor, ...]:
             with products_traced_in(self._precision):
                 results, _ = head.stateless_call(
-                    own, [], states["sequence_output"], table, *arguments
+                    values, [], states["sequence_output"], table, *arguments
                 )
             return tuple(results)
 

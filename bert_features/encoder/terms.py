@@ -74,8 +74,8 @@ def heaviest(hidden: Tensor, table: Tensor, bias: Tensor, top_k: int, pooled: Po
         count = ops.sum(ops.cast(weights > least, "float32"), axis=1, keepdims=True)
         return (ops.concatenate([ops.cast(ids, "float32"), values, count], axis=1),)
 
-    (found,) = in_parts(of_rows, max(MOST_LOGITS // bias.shape[0], 1), hidden, real)
-    return found
+    (terms,) = in_parts(of_rows, max(MOST_LOGITS // bias.shape[0], 1), hidden, real)
+    return terms
 
 
 def _once(logits: Tensor) -> Tensor:

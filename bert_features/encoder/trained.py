@@ -30,8 +30,8 @@ class TrainedLayer(Layer):
         frozen = [name for name, weight in weights.items() if not weight.trainable]
         if len(frozen) in (0, len(weights)):
             return not frozen
-        found = (_shortest(name, frozen) for name in weights if name not in frozen)
-        return list(dict.fromkeys(found))
+        names = (_shortest(name, frozen) for name in weights if name not in frozen)
+        return list(dict.fromkeys(names))
 
     def _wanted(self, value: Trainable, weights: Mapping[str, keras.Variable]) -> Sequence[str]:
         parts = list(dict.fromkeys(name.partition("/")[0] for name in weights))
