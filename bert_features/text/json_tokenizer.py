@@ -53,8 +53,8 @@ class JsonTokenizer(Tokenizer):
         """The ids of a batch of texts as flat arrays, see `Tokenizer`."""
         check_process()
         with library_errors(self._source):
-            found = self._tokenizer.encode_batch_fast(_strings(texts), add_special_tokens=False)
-        rows = [encoding.ids for encoding in found]
+            encodings = self._tokenizer.encode_batch_fast(_strings(texts), add_special_tokens=False)
+        rows = [encoding.ids for encoding in encodings]
         ids = np.fromiter(chain.from_iterable(rows), np.int32)
         return ids, np.array([len(row) for row in rows], np.int64)
 
@@ -66,11 +66,11 @@ class JsonTokenizer(Tokenizer):
         check_process()
         strings = _strings(texts)
         with library_errors(self._source):
-            found = self._tokenizer.encode_batch(strings, add_special_tokens=False)
-        places = np.array(list(chain.from_iterable(e.offsets for e in found)), np.int64)
+            encodings = self._tokenizer.encode_batch(strings, add_special_tokens=False)
+        places = np.array(list(chain.from_iterable(e.offsets for e in encodings)), np.int64)
         return make_pieces(
-            np.fromiter(chain.from_iterable(e.ids for e in found), np.int32),
-            np.array([len(encoding) for encoding in found], np.int64),
+            np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32),
+            np.array([len(encoding) for encoding in encodings], np.int64),
             *places.reshape(-1, 2).T,
             codes=np.frombuffer("".join(strings).encode("utf-32-le"), np.int32),
             text_lengths=np.array([len(text) for text in strings], np.int64),

@@ -62,5 +62,5 @@ def characters_at(texts: Sequence[bytes], rows: np.ndarray, places: np.ndarray) 
     data = np.frombuffer(b"".join(texts), np.uint8)
     character = np.cumsum((data & 0xC0) != 0x80) - 1
     count = int(character[-1]) + 1 if len(character) else 0
-    found: np.ndarray = np.append(character, count)[(np.cumsum(sizes) - sizes)[rows] + places]
-    return found
+    characters: np.ndarray = np.append(character, count)[(np.cumsum(sizes) - sizes)[rows] + places]
+    return characters

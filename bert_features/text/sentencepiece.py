@@ -72,8 +72,8 @@ class SentencePieceTokenizer(Tokenizer):
         if self._is_albert:
             texts, origins = self._prepare(decoded)
             origins = origins.numpy()
-        found, *bounds = self.operation.tokenize_with_offsets(texts)
-        ids, row = found.values.numpy(), found.value_rowids().numpy()
+        pieces, *bounds = self.operation.tokenize_with_offsets(texts)
+        ids, row = pieces.values.numpy(), pieces.value_rowids().numpy()
         starts, ends = (bound.values.numpy().astype(np.int64) for bound in bounds)
         if self._parts is None:
             ids = self._model_ids[ids]

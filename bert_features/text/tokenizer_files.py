@@ -198,9 +198,9 @@ def _read_wordpiece(path: Path, config: _Config, model_type: str) -> WordPieceFi
     values, tokens = _parts(path)
     added = with_ids(read_added(path, values), ids_of(tokens))
     tokens = [*tokens, *(entry["content"] for entry in added if entry["id"] >= len(tokens))]
-    ids, own = ids_of(tokens), as_object(values.get("normalizer"))
-    strips = config.get("strip_accents", own.get("strip_accents"))
-    chinese = config.get("tokenize_chinese_chars", own.get("handle_chinese_chars"))
+    ids, normalizer = ids_of(tokens), as_object(values.get("normalizer"))
+    strips = config.get("strip_accents", normalizer.get("strip_accents"))
+    chinese = config.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars"))
     rules = {} if strips is None else {"strip_accents": strips}
     rules |= {"tokenize_chinese_chars": False} if chinese is False else {}
     changes = {
@@ -212,9 +212,9 @@ def _read_wordpiece(path: Path, config: _Config, model_type: str) -> WordPieceFi
     if config.get("do_basic_tokenize") is False:
         changes["do_basic_tokenize"] = False
         values |= {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}
-    elif own.get("type") == "BertNormalizer":
+    elif normalizer.get("type") == "BertNormalizer":
         stated = {"strip_accents": strips, "handle_chinese_chars": chinese is not False}
-        values["normalizer"] = {"lowercase": True, **own, **stated}
+        values["normalizer"] = {"lowercase": True, **normalizer, **stated}
     others = [entry for entry in added if not entry["special"]]
     if others or any(ids[entry["content"]] != entry["id"] for entry in added):
         changes["added_tokens"] = others
@@ -256,10 +256,10 @@ def _is_framed(
         ends = {"cls": [first, ids.get(first)], "sep": [last, ids.get(last)]}
         return ends.items() <= processor.items()
     parts = [processor.get("single"), processor.get("pair")]
-    found = re.findall(r'"id": "([^"]*)", "type_id": (\d+)', json.dumps(parts))
+    entries = re.findall(r'"id": "([^"]*)", "type_id": (\d+)', json.dumps(parts))
     single, b = [(first, "0"), ("A", "0"), (last, "0")], str(int(not other))
     known = as_object(processor.get("special_tokens")).items()
-    return found == [*single, *single, *single[2:] * other, ("B", b), (last, b)] and all(
+    return entries == [*single, *single, *single[2:] * other, ("B", b), (last, b)] and all(
         as_object(entry).get("ids") == [ids.get(token)] for token, entry in known
     )
 

@@ -56,8 +56,8 @@ def has_bert_normalizer(values: Mapping[str, Any]) -> bool:
 
 def bert_normalizer(values: Mapping[str, Any]) -> dict[str, Any]:
     """The normaliser of BERT of a `tokenizer.json`, alone or in a sequence; empty without one."""
-    own = as_object(values.get("normalizer"))
-    parts = [own, *map(as_object, as_list(own.get("normalizers")))]
+    normalizer = as_object(values.get("normalizer"))
+    parts = [normalizer, *map(as_object, as_list(normalizer.get("normalizers")))]
     return next((part for part in parts if part.get("type") == "BertNormalizer"), {})
 
 
@@ -100,13 +100,13 @@ def differences(
     values: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]] = _PLAIN
 ) -> dict[str, Any]:
     """The values of a `tokenizer.json` that are not BERT's plain form, by their path."""
-    found: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     for path in plain:
         part, key = path.split(".")
         inner = {"type": None} if values.get(part, 0) is None else as_object(values.get(part))
-        found |= {path: inner[key]} if key in inner else {}
-    found["model.type"] = kind_of(values)
-    return {path: value for path, value in found.items() if value not in plain[path]}
+        stated |= {path: inner[key]} if key in inner else {}
+    stated["model.type"] = kind_of(values)
+    return {path: value for path, value in stated.items() if value not in plain[path]}
 
 
 def pieces_of(values: Mapping[str, Any], source: str) -> list[str]:

@@ -106,7 +106,7 @@ def read_added(path: Path, values: Mapping[str, Any]) -> dict[str, dict[str, Any
     """
     try:
         stated, named, numbers = (_read(path.parent / name) for name in (CONFIG, SPECIAL, ADDED))
-        own = OWN | {_content((named | stated).get(name)) for name in NAMED}
+        special = OWN | {_content((named | stated).get(name)) for name in NAMED}
         decoder = stated.get("added_tokens_decoder")
         extra, more = map(_extra, (stated, named))
         entries = [
@@ -121,11 +121,11 @@ def read_added(path: Path, values: Mapping[str, Any]) -> dict[str, dict[str, Any
         made = {}  # of equal ones the last counts
         for entry in entries:
             content, number = str(entry["content"]), entry["id"]
-            if number is not None or content not in own:
+            if number is not None or content not in special:
                 made[content] = {
                     "id": number if number is None else int(number),
                     "content": content,
-                    "special": content in own,
+                    "special": content in special,
                     "normalized": bool(entry.get("normalized", not entry.get("special"))),
                     **{flag: bool(entry.get(flag)) for flag in _FLAGS},
                 }

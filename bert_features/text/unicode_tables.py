@@ -73,8 +73,8 @@ class TwoStageTable:
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """The property of each code point, int32 [C] -> [C]."""
-        found: np.ndarray = self.values[self.pages[codes >> PAGE_BITS] + (codes & 255)]
-        return found
+        values: np.ndarray = self.values[self.pages[codes >> PAGE_BITS] + (codes & 255)]
+        return values
 
 
 @dataclass(frozen=True)

@@ -118,12 +118,12 @@ class WordPiece:
         # The fast way counts bytes, which are characters in ASCII.
         ascii_alone = tf.strings.regex_full_match(texts, _ASCII_TEXT)
         ids, *bounds = self._fast.tokenize_with_offsets(tf.where(ascii_alone, texts, ""))
-        found = Pieces(ids, *(part.with_values(tf.cast(part.values, tf.int32)) for part in bounds))
+        fast = Pieces(ids, *(part.with_values(tf.cast(part.values, tf.int32)) for part in bounds))
         settled = ascii_alone & ~_any_in_row(ids.values == self._unknown_id, ids)
         pieces: Pieces = tf.cond(
             tf.reduce_all(settled),
-            lambda: found,
-            lambda: Pieces(*_complete(texts, found, settled, self.exact_pieces)),
+            lambda: fast,
+            lambda: Pieces(*_complete(texts, fast, settled, self.exact_pieces)),
         )
         return pieces
 
