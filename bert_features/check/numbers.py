@@ -47,12 +47,12 @@ def check_numbers(
     """
     if any(precision not in PRECISIONS for precision in precisions):
         raise ConfigError(f"precisions are {[*precisions]}; allowed: {', '.join(PRECISIONS)}")
-    found = find_checkpoint(
+    source = find_checkpoint(
         checkpoint,
         **{name: settings.get(name) for name in ("config_file", "vocab_file", "hidden_act")},
     )
-    settings = {**_settings(found), "checkpoint": checkpoint, **settings}
-    reference = Reference(found)
+    settings = {**_settings(source), "checkpoint": checkpoint, **settings}
+    reference = Reference(source)
     for precision in precisions:
         extractor = FeatureExtractor.from_checkpoint(**(settings | {"precision": precision}))
         if precision == precisions[0]:

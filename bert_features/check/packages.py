@@ -40,14 +40,14 @@ Packages = Mapping[str, Distribution]
 
 def installed(path: list[str] | None = None) -> dict[str, Distribution]:
     """The distributions on a path (sys.path if None), by name: those that Python would import."""
-    found: dict[str, Distribution] = {}
+    packages: dict[str, Distribution] = {}
     for distribution in importlib.metadata.distributions(path=sys.path if path is None else path):
         # An interrupted installation leaves one without a name or a version.
         with contextlib.suppress(InvalidVersion, TypeError):
             if {"Name", "Version"} <= set(distribution.metadata):
                 Version(distribution.version)
-                found.setdefault(canonicalize_name(distribution.name), distribution)
-    return found
+                packages.setdefault(canonicalize_name(distribution.name), distribution)
+    return packages
 
 
 def check_packages(packages: Packages) -> list[Finding]:
@@ -74,11 +74,11 @@ def minor_version(distribution: Distribution) -> str:
 
 def check_requirements(packages: Packages) -> list[Finding]:
     """The requirements of bert_features: a finding for each that is not met, else one for all."""
-    own = packages.get("bert-features")
+    ours = packages.get("bert-features")
     # On sys.path, but not installed: without these nothing runs.
-    wanted = _requirements(own) if own else [Requirement(n) for n in ("tensorflow", "keras")]
+    needs = _requirements(ours) if ours else [Requirement(n) for n in ("tensorflow", "keras")]
     findings = []
-    for requirement in _unmet(wanted, packages):
+    for requirement in _unmet(needs, packages):
         name, found = canonicalize_name(requirement.name), _describe_unmet(requirement, packages)
         use = _NEEDED_FOR.get(name)
         remedy = _install([requirement], packages)
@@ -89,7 +89,7 @@ def check_requirements(packages: Packages) -> list[Finding]:
         )
     shown = [name for name in (*_DEMANDING, "libtpu") if name in packages]
     versions = ", ".join(f"{name} {packages[name].version}" for name in shown)
-    every = f"all {len(wanted)} required packages are installed; {versions}"
+    every = f"all {len(needs)} required packages are installed; {versions}"
     return findings or [Finding("packages", "ok", every)]
 
 
@@ -121,15 +121,15 @@ def check_tensorflow_text(packages: Packages) -> list[Finding]:
 
 def check_libtpu(packages: Packages) -> list[Finding]:
     """libtpu: tensorflow-tpu works with a range of versions; otherwise JAX chooses."""
-    wanted = Requirement(f"libtpu{LIBTPU_RANGE}")
-    if TPU_BUILD not in packages or not _unmet([wanted], packages):
+    requirement = Requirement(f"libtpu{LIBTPU_RANGE}")
+    if TPU_BUILD not in packages or not _unmet([requirement], packages):
         return []
     libtpu = packages["libtpu"].version if "libtpu" in packages else "not installed"
     found = (
         f"{libtpu}; {TPU_BUILD} {packages[TPU_BUILD].version} needs {LIBTPU_RANGE} and aborts the "
         "process with later versions"
     )
-    return [Finding("libtpu", "broken", found, _install([wanted], packages))]
+    return [Finding("libtpu", "broken", found, _install([requirement], packages))]
 
 
 def check_demands(packages: Packages) -> list[Finding]:
@@ -137,8 +137,8 @@ def check_demands(packages: Packages) -> list[Finding]:
     findings = []
     for name in _DEMANDING:
         # `check_libtpu` knows better than tensorflow-tpu.
-        wanted = [need for need in _requirements(packages.get(name)) if need.name != "libtpu"]
-        if unmet := _unmet(wanted, packages):
+        needs = [need for need in _requirements(packages.get(name)) if need.name != "libtpu"]
+        if unmet := _unmet(needs, packages):
             found = "; ".join(_describe_unmet(requirement, packages) for requirement in unmet)
             remedy = _install(unmet, packages)
             findings.append(Finding(f"needs of {name}", "warning", found, remedy))
@@ -147,22 +147,22 @@ def check_demands(packages: Packages) -> list[Finding]:
 
 def _requirements(distribution: Distribution | None) -> list[Requirement]:
     """The requirements of a distribution on this platform, without its extras."""
-    found = []
+    requirements = []
     for text in (distribution.requires if distribution is not None else None) or []:
         with contextlib.suppress(InvalidRequirement):  # a form that only its installer understands
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                found.append(requirement)
-    return found
+                requirements.append(requirement)
+    return requirements
 
 
-def _unmet(wanted: Iterable[Requirement], packages: Packages) -> list[Requirement]:
+def _unmet(requirements: Iterable[Requirement], packages: Packages) -> list[Requirement]:
     def is_met(requirement: Requirement) -> bool:
         name: str | None = canonicalize_name(requirement.name)
         has = packages.get((tensorflow_build(packages) if name == "tensorflow" else name) or "")
         return has is not None and requirement.specifier.contains(has.version, prereleases=True)
 
-    return [requirement for requirement in wanted if not is_met(requirement)]
+    return [requirement for requirement in requirements if not is_met(requirement)]
 
 
 def _describe_unmet(requirement: Requirement, packages: Packages) -> str:
@@ -171,11 +171,11 @@ def _describe_unmet(requirement: Requirement, packages: Packages) -> str:
     return f"{requirement.name} is {now} (required: {requirement.specifier or 'any version'})"
 
 
-def _install(wanted: Iterable[Requirement], packages: Packages) -> str:
+def _install(requirements: Iterable[Requirement], packages: Packages) -> str:
     """The command that installs packages, but not plain TensorFlow over the TPU build."""
     alone: list[str] = []
     rest: list[str] = []
-    for requirement in wanted:
+    for requirement in requirements:
         pulls = TPU_BUILD in packages and requirement.name in _REQUIRING_TENSORFLOW
         (alone if pulls else rest).append(f"'{requirement.name}{requirement.specifier}'")
     commands = [f"pip install --no-deps {' '.join(alone)}"] if alone else []

@@ -38,12 +38,12 @@ def compare(
     """
     from bert_features.serving.compare import compare as compare_sides
 
-    found = compare_sides(a, b, feature=feature, token=os.environ.get(TOKEN) or None)
+    rows = compare_sides(a, b, feature=feature, token=os.environ.get(TOKEN) or None)
     if as_json:
-        print(json.dumps({"a": a, "b": b, "features": [asdict(each) for each in found]}, indent=2))
+        print(json.dumps({"a": a, "b": b, "features": [asdict(each) for each in rows]}, indent=2))
     else:
-        for each in found:
+        for each in rows:
             names = each.feature + f" = {each.other}" * (each.other != each.feature)
-            print(each if len(found) == 1 and each.other == each.feature else f"{names}: {each}")
-    if not all(each.may_be_compared for each in found):
+            print(each if len(rows) == 1 and each.other == each.feature else f"{names}: {each}")
+    if not all(each.may_be_compared for each in rows):
         raise typer.Exit(1)

@@ -54,12 +54,12 @@ def _export(checkpoint: str, out: Path, files: CheckpointOptions, **common: Any)
     from bert_features.checkpoints.read import has_pooler
     from bert_features.export.checks import check_before
 
-    found = check_before(out, checkpoint=checkpoint, signature="ids", **common, **files)
+    source = check_before(out, checkpoint=checkpoint, signature="ids", **common, **files)
     import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
     from bert_features.export.savedmodel import export_savedmodel
 
-    if isinstance(found, str):
-        found = find_checkpoint(found, **files)
+    if isinstance(source, str):
+        source = find_checkpoint(source, **files)
     # Without pooler weights pooled_output is unavailable; every checkpoint has a last layer.
-    layers = None if has_pooler(found) else (-1,)
-    export_savedmodel(out, checkpoint=found, signature="ids", layers=layers, **common)
+    layers = None if has_pooler(source) else (-1,)
+    export_savedmodel(out, checkpoint=source, signature="ids", layers=layers, **common)

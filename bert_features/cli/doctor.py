@@ -99,8 +99,8 @@ def doctor(
 def _refuse_options_of_numbers(
     settings: ExtractConfig, checkpoint: str | None, precision: str | None, *, tutorials: bool
 ) -> None:
-    given = {"CHECKPOINT": checkpoint, "--precision": precision, "--tutorials": tutorials or None}
-    names = [name for name, value in given.items() if value is not None]
+    options = {"CHECKPOINT": checkpoint, "--precision": precision, "--tutorials": tutorials or None}
+    names = [name for name, value in options.items() if value is not None]
     names += map(as_option, sorted(settings.model_fields_set))
     if names:
         raise ConfigError(f"{', '.join(names)} without --numbers: only that check uses it")

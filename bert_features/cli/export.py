@@ -50,15 +50,15 @@ def export(
     given = {
         name: getattr(settings, name) for name in _SETTINGS if name in settings.model_fields_set
     }
-    wanted: dict[str, Any] = {"signature": signature, "overwrite": overwrite, **given}
+    options: dict[str, Any] = {"signature": signature, "overwrite": overwrite, **given}
     if "outputs" in settings.model_fields_set:
-        wanted["outputs"] = settings.outputs
+        options["outputs"] = settings.outputs
     from bert_features.export.checks import check_before
 
-    found = check_before(to, checkpoint=settings.checkpoint, **wanted)
+    source = check_before(to, checkpoint=settings.checkpoint, **options)
     import_tensorflow("tensorflow")  # whatever KERAS_BACKEND is: only TensorFlow writes these
     from bert_features.export.savedmodel import export_savedmodel
 
-    export_savedmodel(to, checkpoint=found, **wanted)
+    export_savedmodel(to, checkpoint=source, **options)
     size = sum(path.stat().st_size for path in to.rglob("*") if path.is_file())
     print(f"wrote {to} ({describe_size(size)}) in {time.monotonic() - started:.1f} s")

@@ -333,8 +333,8 @@ def _drawing(
     """Gives what writes a figure; a file that cannot be written is refused first."""
     from bert_features.plots.charts import check_chart
 
-    given = {"the input": read, "the test": test}
-    roles: list[Role] = [(role, path) for role, path in given.items() if path not in (None, "-")]
+    paths = {"the input": read, "the test": test}
+    roles: list[Role] = [(role, path) for role, path in paths.items() if path not in (None, "-")]
     check_chart(output, overwrite=overwrite, read=roles)
     if report is not None:
         check_apart(roles, [("the figure", output), ("the report", report)])
@@ -366,8 +366,8 @@ def _texts_of_word(
     from bert_features.readers.input_example import InputExample
 
     if (path is None) == (not texts):
-        found = "there are no texts" if path is None else "FILE and --text are both given"
-        raise ConfigError(f"{found}; pass one of the two, FILE or --text")
+        problem = "there are no texts" if path is None else "FILE and --text are both given"
+        raise ConfigError(f"{problem}; pass one of the two, FILE or --text")
     if path is not None:
         return read_labelled(path, settings)
     if (field := settings.label_field) is not None:

@@ -196,9 +196,9 @@ def as_options(message: str) -> str:
     alone, as `layers`, which are words of English too.
     """
 
-    def write(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"] or ""
-        return as_option(name, value) if value or "_" in (name or "") else found[0]
+    def write(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"] or ""
+        return as_option(name, value) if value or "_" in (name or "") else match[0]
 
     return _SETTING_OR_QUOTED.sub(write, message)
 
@@ -221,8 +221,8 @@ def _text(default: Any) -> str:
 
 
 def _settings(path: Path | None, values: Mapping[str, Any]) -> ExtractConfig:
-    given = {k: _value(k, v) for k, v in values.items() if v is not None and v != []}
-    return ExtractConfig.of(given) if path is None else ExtractConfig.load(path, **given)
+    changes = {k: _value(k, v) for k, v in values.items() if v is not None and v != []}
+    return ExtractConfig.of(changes) if path is None else ExtractConfig.load(path, **changes)
 
 
 def _value(name: str, value: Any) -> Any:

@@ -122,8 +122,8 @@ def _for_write(facts: RunFacts) -> list[str]:
 def _fewer_bytes(facts: RunFacts) -> list[str]:
     """Settings by which the output has fewer bytes."""
     outputs = facts.settings.outputs
-    own = [output for output in outputs if "dtype" not in unused(dict(output))]
-    dtypes = {output.dtype for output in own}
+    changeable = [output for output in outputs if "dtype" not in unused(dict(output))]
+    dtypes = {output.dtype for output in changeable}
     changes = []
     if "float32" in dtypes and not facts.is_text:
         changes.append("pass --dtype float16 (half the bytes)")

@@ -31,9 +31,9 @@ def status(
     """
     from bert_features.corpus.status import read_status
 
-    found = read_status(locate(folder))
-    print(table([*_describe(found).items()], widths=[9]))
-    if not found.is_whole:
+    progress = read_status(locate(folder))
+    print(table([*_describe(progress).items()], widths=[9]))
+    if not progress.is_whole:
         raise typer.Exit(1)
 
 

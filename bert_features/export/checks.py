@@ -48,7 +48,7 @@ RESERVED_NAMES: dict[Signature, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Options:
     """What a user asks an export for, see `export_savedmodel`."""
 
     signature: Signature
@@ -85,7 +85,7 @@ class ExportSource:
         return [] if self.tokenizer is None else self.tokenizer.frame.special_ids
 
 
-def check_source(checkpoint: Checkpoint, wanted: Wanted) -> ExportSource:
+def check_source(checkpoint: Checkpoint, options: Options) -> ExportSource:
     """Puts together what an export of a checkpoint is made of, and checks it.
 
     Raises:
@@ -93,41 +93,41 @@ def check_source(checkpoint: Checkpoint, wanted: Wanted) -> ExportSource:
       ConfigError: an output or the length does not fit the signature, or an export of text would
         have to change the texts.
     """
-    specs = _check_outputs(wanted, checkpoint)
+    specs = _check_outputs(options, checkpoint)
     source = ExportSource(
         checkpoint,
         specs,
-        _tokenizer(checkpoint, wanted.do_lower_case, needed=wanted.signature == "text"),
-        _check_length(wanted, checkpoint),
+        _tokenizer(checkpoint, options.do_lower_case, needed=options.signature == "text"),
+        _check_length(options, checkpoint),
         has_pooler(checkpoint),
     )
     lower_cases = source.tokenizer is not None and source.tokenizer.do_lower_case
-    if changes := _check_text_changes(wanted, checkpoint, lower_cases=lower_cases):
+    if changes := _check_text_changes(options, checkpoint, lower_cases=lower_cases):
         logger.warning(
             "%s: pooling 'auto' %s; the export takes ids, so do that before you tokenise",
             checkpoint.name,
             changes,
         )
     check_special_ids(specs, source.special_ids)
-    _check_pooler(source, wanted.signature)
+    _check_pooler(source, options.signature)
     warn_of_heads(checkpoint, "export")
     return source
 
 
-def _check_length(wanted: Wanted, checkpoint: Checkpoint) -> int:
+def _check_length(options: Options, checkpoint: Checkpoint) -> int:
     """The tokens of the longest row; ConfigError: they do not fit checkpoint or signature.
 
     By default the length of sentence-transformers for `text` and pooling `auto`, else the number of
     positions.
     """
-    positions, max_seq_length = checkpoint.config.positions, wanted.max_seq_length
+    positions, max_seq_length = checkpoint.config.positions, options.max_seq_length
     if max_seq_length is None:
-        is_text = wanted.signature == "text"
-        own = auto_length(checkpoint, wanted.gathered()) if is_text else None
-        return positions if own is None else own
-    if wanted.signature != "text":
+        is_text = options.signature == "text"
+        auto = auto_length(checkpoint, options.gathered()) if is_text else None
+        return positions if auto is None else auto
+    if options.signature != "text":
         raise ConfigError(
-            f"max_seq_length is {max_seq_length}, but an export of {wanted.signature} takes rows "
+            f"max_seq_length is {max_seq_length}, but an export of {options.signature} takes rows "
             "of any length; leave it out, or pass signature='text'"
         )
     if not MIN_SEQ_LENGTH <= max_seq_length <= positions:
@@ -138,15 +138,15 @@ def _check_length(wanted: Wanted, checkpoint: Checkpoint) -> int:
     return max_seq_length
 
 
-def _check_text_changes(wanted: Wanted, checkpoint: Checkpoint, *, lower_cases: bool) -> str:
+def _check_text_changes(options: Options, checkpoint: Checkpoint, *, lower_cases: bool) -> str:
     """What pooling `auto` does to each text, for a message; empty without any changes.
 
     Raises ConfigError for an export of text, which cannot do it.
     """
     changes = auto_text_changes(
-        checkpoint, wanted.gathered(), tokenizer_lower_cases=lower_cases
+        checkpoint, options.gathered(), tokenizer_lower_cases=lower_cases
     ).describe()
-    if changes and wanted.signature == "text":
+    if changes and options.signature == "text":
         raise ConfigError(
             f"pooling 'auto' of {checkpoint.name} {changes}, which an export of text cannot do; "
             "choose another pooling, or pass signature='ids'"
@@ -225,35 +225,35 @@ def check_before(
 ) -> Checkpoint | str:
     """Refuses an export that needs no framework to be refused, with `export_savedmodel`'s errors.
 
-    The other settings are the fields of `Wanted`.
+    The other settings are the fields of `Options`.
 
     Returns the checkpoint; its name if only TensorFlow can read it.
     """
     check_target(to, named_files(checkpoint, config_file, vocab_file), overwrite=overwrite)
-    wanted = Wanted(**settings)
-    wanted.gathered()
-    found = find_without_tensorflow(
+    options = Options(**settings)
+    options.gathered()
+    source = find_without_tensorflow(
         checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
     )
-    if found is None:
+    if source is None:
         return checkpoint
-    check_target(to, found.files(), overwrite=overwrite)
-    _check_outputs(wanted, found)
-    _check_length(wanted, found)
-    if wanted.signature == "text":
-        file, lower_cases = resolve_vocabulary(found, wanted.do_lower_case)
-        _check_in_graph(found, file)
-        _check_text_changes(wanted, found, lower_cases=lower_cases)
-    return found
+    check_target(to, source.files(), overwrite=overwrite)
+    _check_outputs(options, source)
+    _check_length(options, source)
+    if options.signature == "text":
+        file, lower_cases = resolve_vocabulary(source, options.do_lower_case)
+        _check_in_graph(source, file)
+        _check_text_changes(options, source, lower_cases=lower_cases)
+    return source
 
 
-def _check_outputs(wanted: Wanted, checkpoint: Checkpoint) -> tuple[OutputSpec, ...]:
+def _check_outputs(options: Options, checkpoint: Checkpoint) -> tuple[OutputSpec, ...]:
     """The outputs of an export, resolved; none for `ids` where none are asked for.
 
     Raises ConfigError if one is wrong or does not fit the architecture, or an export of this
     signature cannot have its level, its name or its pooling.
     """
-    signature, outputs = wanted.signature, wanted.gathered()
+    signature, outputs = options.signature, options.gathered()
     specs = plan_outputs(outputs, checkpoint.config, auto=auto_pooling(checkpoint, outputs))
     check_floats((output.dtype for output in specs), "an export")
     check_kinds(specs, "an export")

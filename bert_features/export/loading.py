@@ -83,8 +83,8 @@ class Export:
         if self._config is not None and self.signature == "ids":
             self._config.check_types(int(batch["input_type_ids"].numpy().max(initial=0)))
         results = self.model(batch)
-        wanted = self.outputs if output is None else (output,)
-        arrays = {name: tf.nest.map_structure(np.asarray, results[name]) for name in wanted}
+        names = self.outputs if output is None else (output,)
+        arrays = {name: tf.nest.map_structure(np.asarray, results[name]) for name in names}
         return arrays if output is None else arrays[output]
 
 

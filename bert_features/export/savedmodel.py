@@ -32,8 +32,8 @@ from bert_features.errors import ConfigError
 from bert_features.export.checks import (
     RECIPE_FILE,
     ExportSource,
+    Options,
     Signature,
-    Wanted,
     check_source,
     check_target,
 )
@@ -105,14 +105,14 @@ def export_savedmodel(
         )
     to = Path(to)
     check_target(to, checkpoint.files(), overwrite=overwrite)
-    wanted = Wanted(
+    options = Options(
         signature=signature,
         outputs=outputs,
         layers=layers,
         max_seq_length=max_seq_length,
         do_lower_case=do_lower_case,
     )
-    source = check_source(checkpoint, wanted)
+    source = check_source(checkpoint, options)
     _save(source, signature, to, overwrite=overwrite)
     return to
 

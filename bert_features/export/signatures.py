@@ -158,8 +158,8 @@ def _encoder(
 
 def _dense(source: ExportSource) -> dict[str, tf.Tensor]:
     """The weights of Dense modules: constants, as the variables are the weights of a BERT."""
-    found = source.checkpoint.sentence_transformers
-    weights = read_dense(found, dense_modules(source.outputs))
+    modules = source.checkpoint.sentence_transformers
+    weights = read_dense(modules, dense_modules(source.outputs))
     return {name: tf.constant(value) for name, value in weights.items()}
 
 

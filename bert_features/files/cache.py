@@ -42,11 +42,11 @@ def from_cache(folder: str, sources: Iterable[bytes], compute: Callable[[], byte
         path = cache_dir() / folder / _name(sources)
     except (RuntimeError, BertFeaturesError):  # there is no home folder, or no working folder
         return compute()
-    found = _read(path)
-    if found is None:
-        found = compute()
-        _write(path, found)
-    return found
+    content = _read(path)
+    if content is None:
+        content = compute()
+        _write(path, content)
+    return content
 
 
 def _name(sources: Iterable[bytes]) -> str:
@@ -62,9 +62,9 @@ def _read(path: Path) -> bytes | None:
         content = path.read_bytes()
     except OSError:
         return None
-    found = content[_HASH_BYTES:]
-    if _hash(path, found) == content[:_HASH_BYTES]:
-        return found
+    value = content[_HASH_BYTES:]
+    if _hash(path, value) == content[:_HASH_BYTES]:
+        return value
     logger.debug("%s is damaged or of another name; it is computed again", path)
     return None
 

@@ -235,11 +235,11 @@ class Store:
         except FileNotFoundError:
             self._check_bucket()
             return {}
-        found = {PurePosixPath(entry["name"]): entry["size"] or 0 for entry in entries}
+        sizes = {PurePosixPath(entry["name"]): entry["size"] or 0 for entry in entries}
         # An empty object may stand in the place of a folder.
-        if found.pop(PurePosixPath(inner), 0) and not found:
+        if sizes.pop(PurePosixPath(inner), 0) and not sizes:
             raise NotADirectoryError(errno.ENOTDIR, "it is a file, not a folder")
-        return {path.name: size for path, size in found.items()}
+        return {path.name: size for path, size in sizes.items()}
 
     def _info(self, name: str) -> Mapping[str, Any]:
         with self._driver() as files:

@@ -99,13 +99,13 @@ class BertFeatures(TrainedLayer):
         **kwargs: Any,
     ) -> None:
         check_process()
-        wanted = _wanted_outputs(outputs, kwargs)
+        configs = _wanted_outputs(outputs, kwargs)
         super().__init__(dtype=dtype, name=name, **kwargs)
         if not isinstance(config, BertConfig):
             values = dict(config)
             config = BertConfig.from_dict(values, family=config_family(values))
         self.bert_config = config
-        self._outputs = wanted
+        self._outputs = configs
         check_kinds(self._outputs, "a Keras layer")
         self._auto = AutoPooling(**auto) if isinstance(auto, Mapping) else auto
         self.output_specs = plan_outputs(self._outputs, config, auto=self._auto)
@@ -128,10 +128,10 @@ class BertFeatures(TrainedLayer):
         self._dense = {}
         for module in dense_modules(self.output_specs):
             for path, shape in module.shapes.items():
-                own = path.replace("/", "_")
-                weight = self.add_weight(shape, initializer, "float32", autocast=False, name=own)
+                field = path.replace("/", "_")
+                weight = self.add_weight(shape, initializer, "float32", autocast=False, name=field)
                 self._dense[path] = weight
-                setattr(self, own, weight)  # a dict hides it from tf.train.Checkpoint
+                setattr(self, field, weight)  # a dict hides it from tf.train.Checkpoint
         self.trainable = trainable
         self.built = True
 
@@ -180,23 +180,23 @@ class BertFeatures(TrainedLayer):
           CheckpointError: the checkpoint is not usable, or lacks the pooler that an output needs.
           ConfigError: an output is wrong, or this architecture cannot compute it.
         """
-        found = find_checkpoint(
+        source = find_checkpoint(
             checkpoint, config_file=config_file, vocab_file=vocab_file, hidden_act=hidden_act
         )
-        if found.vocab_file is not None:
-            vocabulary = read_tokenizer(found.vocab_file, found.config.model_type)
+        if source.vocab_file is not None:
+            vocabulary = read_tokenizer(source.vocab_file, source.config.model_type)
             settings.setdefault("special_ids", vocabulary.frame.special_ids)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
-        wanted = _wanted_outputs(outputs, settings)
-        _warn_of_text_changes(found, wanted)
+        configs = _wanted_outputs(outputs, settings)
+        _warn_of_text_changes(source, configs)
         # A saved model needs no checkpoint to know it.
-        if uses_auto_pooling(wanted):
-            settings["auto"] = auto_pooling(found, wanted)
-        layer = cls(found.config, wanted, initializer="zeros", **settings)
-        weights = read_weights(found, pooler=needs_pooler(layer.output_specs))
+        if uses_auto_pooling(configs):
+            settings["auto"] = auto_pooling(source, configs)
+        layer = cls(source.config, configs, initializer="zeros", **settings)
+        weights = read_weights(source, pooler=needs_pooler(layer.output_specs))
         layer.encoder.load_weights_dict(weights)
-        dense = read_dense(found.sentence_transformers, dense_modules(layer.output_specs))
+        dense = read_dense(source.sentence_transformers, dense_modules(layer.output_specs))
         for name, value in dense.items():
             layer._dense[name].assign(value)
         # A copy from the layer's config has no weights yet and needs the usual random values.
@@ -237,10 +237,10 @@ class BertFeatures(TrainedLayer):
                 "layer -1"
             )
         config = config.model_copy(update={"num_hidden_layers": blocks})
-        found = replace(find_checkpoint(source), config=config)
+        target = replace(find_checkpoint(source), config=config)
         weights = self.encoder.weights_dict()
         weights |= {n: ops.convert_to_numpy(ops.cast(w, w.dtype)) for n, w in self._dense.items()}
-        return write_checkpoint(found, weights, folder, to="safetensors", overwrite=overwrite)
+        return write_checkpoint(target, weights, folder, to="safetensors", overwrite=overwrite)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Checks the inputs, then calls the layer, see `call`."""
@@ -331,8 +331,8 @@ class BertFeatures(TrainedLayer):
 
 def _wanted_outputs(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
     """The outputs, or the single one whose settings are among these, from which they are taken."""
-    given = {name: settings.pop(name) for name in [*settings] if name in _OF_OUTPUTS}
-    return gather_outputs(given, outputs)
+    flat = {name: settings.pop(name) for name in [*settings] if name in _OF_OUTPUTS}
+    return gather_outputs(flat, outputs)
 
 
 def _warn_of_text_changes(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> None:

@@ -112,25 +112,25 @@ class BertTextInput(keras.layers.Layer):
           CheckpointError: the checkpoint, its vocabulary or its casing is not usable.
           ConfigError: the casing is unknown, or rows are longer than the checkpoint allows.
         """
-        found = find_checkpoint(checkpoint, vocab_file=vocab_file)
-        file, lower_cases = resolve_vocabulary(found, do_lower_case)
+        source = find_checkpoint(checkpoint, vocab_file=vocab_file)
+        file, lower_cases = resolve_vocabulary(source, do_lower_case)
         if not isinstance(file, WordPieceFile):
             rules = "".join(f", {rule}" for rule in rules_of(file, lower_cases))
             raise ConfigError(
-                f"{found.name} has no WordPiece vocabulary ({found.vocab_file}{rules}), which "
+                f"{source.name} has no WordPiece vocabulary ({source.vocab_file}{rules}), which "
                 "BertTextInput needs; pass ids to BertFeatures, or export_savedmodel(signature="
                 "'text') if the vocabulary is a SentencePiece model"
             )
-        positions = found.config.positions
-        trained = found.sentence_transformers
+        positions = source.config.positions
+        trained = source.sentence_transformers
         if trained is not None and trained.unsupported is None:
             settings.setdefault("max_seq_length", trained.row_length(positions))
-        settings.setdefault("has_types", file.has_types and found.config.type_vocab_size > 1)
+        settings.setdefault("has_types", file.has_types and source.config.type_vocab_size > 1)
         switches = {"model_type": file.model_type, **file.rules}
         layer = cls(file.tokens, do_lower_case=lower_cases, switches=switches, **settings)
         if layer.max_seq_length > positions:
             raise ConfigError(
-                f"max_seq_length is {layer.max_seq_length}; {found.name} has {positions} "
+                f"max_seq_length is {layer.max_seq_length}; {source.name} has {positions} "
                 f"positions, allowed: at most {positions}"
             )
         return layer

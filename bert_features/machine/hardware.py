@@ -184,14 +184,14 @@ def holders_of(paths: Iterable[Path | str]) -> dict[int, str]:
 
     Only the superuser sees the open files of other users' processes.
     """
-    wanted = {str(path) for path in paths}
-    if not wanted:
+    devices = {str(path) for path in paths}
+    if not devices:
         return {}
     processes = (int(entry.name) for entry in _entries(ROOT / "proc") if entry.name.isdigit())
     return {
         process: read_text(ROOT / "proc" / str(process) / "comm") or "?"
         for process in sorted(processes)
-        if process != os.getpid() and not wanted.isdisjoint(_open_files(process))
+        if process != os.getpid() and not devices.isdisjoint(_open_files(process))
     }
 
 
@@ -215,8 +215,8 @@ def place_among_hosts() -> tuple[int, int] | None:
         if index is None or count is None:
             if name == JAX_INDEX and JAX_COORDINATOR in os.environ:
                 continue
-            given, other = (names, name) if index is None else (name, names)
-            raise ConfigError(f"{given} is set and {other} is not; set both, or unset it")
+            present, other = (names, name) if index is None else (name, names)
+            raise ConfigError(f"{present} is set and {other} is not; set both, or unset it")
         if index >= count:
             text = f"{name} is {index}, of the {count} hosts of {names}"
             raise ConfigError(f"{text}; allowed: 0 to {count - 1}")
@@ -262,13 +262,13 @@ def _pci_devices() -> Iterator[tuple[Path, str]]:
 
 
 def _files(patterns: Iterable[tuple[str, str]]) -> list[Path]:
-    found = [
+    files = [
         path
         for folder, pattern in patterns
         for path in _entries(ROOT / folder)
         if re.fullmatch(pattern, path.name)
     ]
-    return sorted(found, key=lambda path: (len(path.name), path.name))
+    return sorted(files, key=lambda path: (len(path.name), path.name))
 
 
 def _entries(folder: Path) -> list[Path]:

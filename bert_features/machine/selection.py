@@ -17,25 +17,25 @@ _BACKEND = "KERAS_BACKEND"
 _RUNTIMES = ("tensorflow", "jax")
 
 
-def choose_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> str:
+def choose_runtime(name: RuntimeName = "auto", device: Device = "auto") -> str:
     """The runtime to use: `tensorflow` or `jax`; the arguments are the settings.
 
     `auto` follows a Keras that is imported already, then the environment's KERAS_BACKEND; else it
     is TensorFlow, or JAX where there is a TPU or a GPU that only JAX can drive here.
 
     Raises:
-      ConfigError: `wanted` is not a runtime, or Keras runs on another backend.
+      ConfigError: `name` is not a runtime, or Keras runs on another backend.
       MissingExtraError: JAX is wanted but not installed.
     """
-    if wanted not in get_args(RuntimeName):
-        raise ConfigError(f"runtime is {wanted!r}; allowed: {', '.join(get_args(RuntimeName))}")
-    runtime = wanted if wanted != "auto" else backend_set() or _for_hardware(device)
+    if name not in get_args(RuntimeName):
+        raise ConfigError(f"runtime is {name!r}; allowed: {', '.join(get_args(RuntimeName))}")
+    runtime = name if name != "auto" else backend_set() or _for_hardware(device)
     if runtime == "jax" and not _is_importable("jax"):
         raise MissingExtraError("jax", "jax")
     return runtime
 
 
-def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> None:
+def activate_runtime(name: RuntimeName = "auto", device: Device = "auto") -> None:
     """Sets Keras' backend for a runtime. Call it before importing TensorFlow, which imports Keras.
 
     A Keras that is imported already stays as it is. With `auto`, KERAS_BACKEND stays too. Errors as
@@ -43,9 +43,9 @@ def activate_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> N
     """
     if "keras" in sys.modules:
         return
-    runtime = choose_runtime(wanted, device)
+    runtime = choose_runtime(name, device)
     # Keras' own default is TensorFlow, but a ~/.keras/keras.json may name another.
-    if wanted != "auto" or runtime != "tensorflow":
+    if name != "auto" or runtime != "tensorflow":
         os.environ[_BACKEND] = runtime
 
 

@@ -86,8 +86,8 @@ _KNOWN: dict[str, KnownError] = {
 def explain(message: str) -> KnownError | None:
     """The cause and the cure of a message; None if it is unknown."""
     for pattern, known in _KNOWN.items():
-        if found := re.search(pattern, message):
-            names = {name: value for name, value in found.groupdict().items() if value}
+        if match := re.search(pattern, message):
+            names = {name: value for name, value in match.groupdict().items() if value}
             return KnownError(known.cause.format(**names), known.cure.format(**names))
     return None
 

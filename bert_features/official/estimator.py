@@ -85,10 +85,10 @@ class Estimator:
         if predict_batch_size is not None:
             self.params["batch_size"] = predict_batch_size
         self._model_fn = model_fn
-        wanted = self.config.runtime
-        if wanted == "auto" and not isinstance(model_fn, ModelFn):
-            wanted = "tensorflow"
-        self._runtime = runtime or make_runtime(wanted, self.config.device)
+        name = self.config.runtime
+        if name == "auto" and not isinstance(model_fn, ModelFn):
+            name = "tensorflow"
+        self._runtime = runtime or make_runtime(name, self.config.device)
         self.devices = self._runtime.devices
         self._compiled: _Compiled | None = None
         if isinstance(model_fn, ModelFn):
@@ -139,8 +139,8 @@ class Estimator:
         del hooks
         source: Any = input_fn
         if not isinstance(input_fn, TextInputFn):
-            given = {"params": self.params, "mode": ModeKeys.PREDICT, "config": self.config}
-            source = open_dataset(input_fn, given)
+            arguments = {"params": self.params, "mode": ModeKeys.PREDICT, "config": self.config}
+            source = open_dataset(input_fn, arguments)
         compiled = self._compiled_for(source, checkpoint_path)
         ahead = isinstance(input_fn, TextInputFn | MemoryInputFn)
         for batch, outputs in run_step(
@@ -209,13 +209,13 @@ class Estimator:
     def _filled(self, columns: Columns) -> Columns:
         """Adds copies of the last row: to whole batches where a shape is compiled for each."""
         count = len(next(iter(columns.values())))
-        wanted = count
+        size = count
         if not self._runtime.any_shape:
-            wanted = max(count, self.params.get("batch_size", 0))
-        wanted += -wanted % self.devices.count
-        if wanted == count:
+            size = max(count, self.params.get("batch_size", 0))
+        size += -size % self.devices.count
+        if size == count:
             return columns
-        rows = np.minimum(np.arange(wanted), count - 1)
+        rows = np.minimum(np.arange(size), count - 1)
         return {name: values[rows] for name, values in columns.items()}
 
 

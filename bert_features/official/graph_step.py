@@ -153,10 +153,10 @@ class GraphStep:
                 name: tf.compat.v1.placeholder(spec.dtype, spec.shape)
                 for name, spec in specs.items()
             }
-            given = {"labels": None, "mode": ModeKeys.PREDICT, **self._arguments}
+            arguments = {"labels": None, "mode": ModeKeys.PREDICT, **self._arguments}
             root = tf.compat.v1.get_variable_scope()
             with tf.compat.v1.variable_scope(root, custom_getter=with_stand_in):
-                spec = call_by_names(self._model_fn, features, {"features": features, **given})
+                spec = call_by_names(self._model_fn, features, {"features": features, **arguments})
             predictions = _checked_predictions(spec, features)
             _call_scaffold(spec)
             initial = {name: variable.initial_value for name, variable in variables.items()}
@@ -184,8 +184,8 @@ def _checked_predictions(spec: Any, features: Mapping[str, Tensor]) -> dict[str,
                 f"prediction {name!r} of the model_fn is a scalar; allowed: a tensor with a row "
                 "for each example, [batch, …]"
             )
-    own = {stand_in.ref() for stand_in in features.values()}
-    return {n: t if t.ref() in own else tf.identity(t) for n, t in tensors.items()}
+    inputs = {stand_in.ref() for stand_in in features.values()}
+    return {n: t if t.ref() in inputs else tf.identity(t) for n, t in tensors.items()}
 
 
 def _call_scaffold(spec: Any) -> None:
@@ -294,12 +294,12 @@ def _computed(
 
 def _ancestors(tensors: Iterable[Tensor]) -> dict[str, tf.Operation]:
     """The operations that tensors depend on, by name."""
-    found: dict[str, tf.Operation] = {}
+    ancestors: dict[str, tf.Operation] = {}
     waiting = [tensor.op for tensor in tensors]
     while waiting:
         operation = waiting.pop()
-        if operation.name not in found:
-            found[operation.name] = operation
+        if operation.name not in ancestors:
+            ancestors[operation.name] = operation
             waiting += [tensor.op for tensor in operation.inputs]
             waiting += operation.control_inputs
-    return found
+    return ancestors

@@ -126,8 +126,8 @@ def model_fn_builder(
         raise ConfigError(f"precision is {precision!r}; allowed: float32, bfloat16, None")
     if isinstance(bert_config, modeling.BertConfig):
         bert_config = bert_config.checked()
-    wanted = OutputConfig.of({"layers": [*layer_indexes], "combine": combine, "dtype": dtype})
-    outputs = plan_outputs([wanted], bert_config)
+    output = OutputConfig.of({"layers": [*layer_indexes], "combine": combine, "dtype": dtype})
+    outputs = plan_outputs([output], bert_config)
     weights = None
     if init_checkpoint is not None:
         weights = read_weights(replace(find_checkpoint(init_checkpoint), config=bert_config))

@@ -41,8 +41,8 @@ class TPUClusterResolver:
 
     def __init__(self, tpu: str | None = None, **others: Any) -> None:
         self._tpu = tpu
-        given = {"tpu": tpu, **others}
-        _log_unused("TPUClusterResolver", given, "the devices of this machine are used")
+        arguments = {"tpu": tpu, **others}
+        _log_unused("TPUClusterResolver", arguments, "the devices of this machine are used")
 
     def master(self) -> str:
         """The address, as it was passed; empty if none was."""
@@ -110,8 +110,8 @@ class TPUEstimator(Estimator):
                 "warm_start_from is given; call tf.train.init_from_checkpoint in the model_fn "
                 "instead"
             )
-        given = {"train_batch_size": train_batch_size, "eval_batch_size": eval_batch_size}
-        _log_unused("TPUEstimator", {**given, "batch_axis": batch_axis, **others}, "it predicts")
+        sizes = {"train_batch_size": train_batch_size, "eval_batch_size": eval_batch_size}
+        _log_unused("TPUEstimator", {**sizes, "batch_axis": batch_axis, **others}, "it predicts")
         config = config or RunConfig()
         super().__init__(
             model_fn,
@@ -164,8 +164,8 @@ def _runtime(config: RunConfig, *, use_tpu: bool, ours: bool) -> Runtime:
         return make_runtime(name, "cpu")
 
 
-def _log_unused(what: str, given: dict[str, Any], because: str) -> None:
+def _log_unused(what: str, arguments: dict[str, Any], because: str) -> None:
     """Logs in one line which of the given arguments are not used."""
-    unused = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    unused = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
     if unused:
         log.info("%s: not used any more (%s): %s", what, because, ", ".join(unused))

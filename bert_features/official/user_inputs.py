@@ -33,10 +33,10 @@ def eagerly(function: _Function) -> _Function:
     return cast(_Function, run)
 
 
-def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, Any]) -> Any:
+def call_by_names(function: Callable[..., Any], first: Any, values: Mapping[str, Any]) -> Any:
     """Calls a function of a user with those arguments that it names, as TensorFlow 1 did.
 
-    `first` is passed by place if the function needs an argument that `given` does not have.
+    `first` is passed by place if the function needs an argument that `values` does not have.
     """
     bound = function.keywords if isinstance(function, functools.partial) else {}
     parameters = {
@@ -47,19 +47,19 @@ def call_by_names(function: Callable[..., Any], first: Any, given: Mapping[str, 
     needed = [
         name
         for name, p in parameters.items()
-        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and name not in given
+        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and name not in values
     ]
     positional = [first] if needed else []
-    return function(*positional, **{name: given[name] for name in given if name in parameters})
+    return function(*positional, **{name: values[name] for name in values if name in parameters})
 
 
-def open_dataset(input_fn: Callable[..., Any], given: Mapping[str, Any]) -> tf.data.Dataset:
+def open_dataset(input_fn: Callable[..., Any], arguments: Mapping[str, Any]) -> tf.data.Dataset:
     """The dataset of an input_fn, which takes some of the arguments given by name.
 
     That is `params`, by any name or place, `mode` and `config`. Raises ConfigError if it returns
     something else.
     """
-    dataset = call_by_names(input_fn, given["params"], given)
+    dataset = call_by_names(input_fn, arguments["params"], arguments)
     if not isinstance(dataset, tf.data.Dataset):
         raise ConfigError(
             f"the input_fn returned {dataset!r:.100}; allowed: a tf.data.Dataset (without "

@@ -95,9 +95,9 @@ class Features:
           InputError: a column is missing, or a row is no text.
         """
         self._check_names(batch)
-        found = self._extractor(batch, **self._fields)
+        records = self._extractor(batch, **self._fields)
         columns = {
-            output.name: (output, [record.features[output.name] for record in found])
+            output.name: (output, [record.features[output.name] for record in records])
             for output in self._extractor.outputs
         }
         if isinstance(batch, Mapping):

@@ -84,11 +84,11 @@ def resolve(device: str, find: Callable[[str], _Found | str]) -> tuple[str, _Fou
         raise ConfigError(f"device is {device!r}; allowed: {', '.join(get_args(Device))}")
     reasons: list[str] = []
     for kind in _KINDS if device == "auto" else [device]:
-        found = find(kind)
-        if not isinstance(found, str):
-            return kind, found, "; ".join(reasons)
-        if found != ABSENT or device != "auto":
-            reasons.append(f"no {kind.upper()}: {found}")
+        devices = find(kind)
+        if not isinstance(devices, str):
+            return kind, devices, "; ".join(reasons)
+        if devices != ABSENT or device != "auto":
+            reasons.append(f"no {kind.upper()}: {devices}")
     # Every machine has a CPU, but JAX_PLATFORMS can hide it from JAX.
     remedy = "unset JAX_PLATFORMS"
     if device in ("tpu", "gpu"):
@@ -182,17 +182,17 @@ class Runtime(abc.ABC):
         """
 
     def choose_precision(
-        self, wanted: Literal["auto", "float32", "bfloat16", "int8"]
+        self, precision: Literal["auto", "float32", "bfloat16", "int8"]
     ) -> "Precision":
         """The precision of the arithmetic: for `auto` bfloat16 on TPUs, else float32.
 
         It warns of bfloat16 where it is slower. Raises ConfigError for int8 where it is not.
         """
-        if wanted == "auto":
+        if precision == "auto":
             return "bfloat16" if self.devices.kind == "tpu" else "float32"
-        if wanted == "int8":
+        if precision == "int8":
             self._check_int8()
-        if wanted == "bfloat16" and self.devices.kind == "cpu":
+        if precision == "bfloat16" and self.devices.kind == "cpu":
             slowdown = self.bfloat16_slowdown()
             if slowdown > _TOLERATED_SLOWDOWN:
                 logger.warning(
@@ -200,7 +200,7 @@ class Runtime(abc.ABC):
                     "in float32 on this CPU; float32 would be faster, and more exact",
                     slowdown,
                 )
-        return wanted
+        return precision
 
     def _check_int8(self) -> None:
         reason = ""

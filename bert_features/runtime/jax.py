@@ -69,8 +69,8 @@ def resolve_devices(device: Device = "auto") -> Devices:
     Raises:
       ConfigError: the wanted kind is absent, or is not one of `auto`, `tpu`, `gpu`, `cpu`.
     """
-    kind, found, reason = resolve(device, _find)
-    return Devices(kind, len(found), reason, devices=found)
+    kind, devices, reason = resolve(device, _find)
+    return Devices(kind, len(devices), reason, devices=devices)
 
 
 def _find(kind: str) -> tuple[Any, ...] | str:

@@ -6,7 +6,7 @@ from bert_features.machine.selection import choose_runtime
 from bert_features.runtime.base import Runtime
 
 
-def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> Runtime:
+def make_runtime(name: RuntimeName = "auto", device: Device = "auto") -> Runtime:
     """Starts the runtime on the wanted device.
 
     Raises:
@@ -15,7 +15,7 @@ def make_runtime(wanted: RuntimeName = "auto", device: Device = "auto") -> Runti
       MissingExtraError: JAX is wanted but not installed.
     """
     check_process()
-    if choose_runtime(wanted, device) == "jax":
+    if choose_runtime(name, device) == "jax":
         from bert_features.runtime.jax import JaxRuntime
 
         return JaxRuntime(device)

@@ -115,7 +115,7 @@ class TpuCompiler:
         fit into the chip's memory, else BertFeaturesError.
         """
         largest &= not needs(self.job.outputs, "attention")
-        found: dict[int, int] = {}  # the largest batch of each length
+        largest_rows: dict[int, int] = {}  # the largest batch of each length
         for rows, length in self.job.shapes:
             logger.info("compiling %d x %d for %s", rows, length, self.job.topology.name)
             started = time.perf_counter()
@@ -125,11 +125,11 @@ class TpuCompiler:
                 raise self._too_large(rows, length, error) from error
             seconds = time.perf_counter() - started
             report = self._describe(compiled, rows, length, seconds)
-            if largest and length not in found:
+            if largest and length not in largest_rows:
                 needed = report.weight_bytes + report.temporary_bytes + report.output_bytes
                 share = needed / self._available()
-                found[length] = self._largest(length, share=share, fits=rows, too_many=None)
-            yield dataclasses.replace(report, largest_rows=found.get(length))
+                largest_rows[length] = self._largest(length, share=share, fits=rows, too_many=None)
+            yield dataclasses.replace(report, largest_rows=largest_rows.get(length))
 
     def _too_large(self, rows: int, length: int, error: DoesNotFitError) -> ConfigError:
         fits = self._largest(length, share=error.needed / error.available, too_many=rows)
@@ -256,9 +256,9 @@ def compile_for_tpu(
         try:
             return jitted.lower(weights, batch).compile()
         except jax.errors.JaxRuntimeError as error:
-            found = out_of_memory(str(error))
-            if found:
-                raise DoesNotFitError(*found) from error
+            memory = out_of_memory(str(error))
+            if memory:
+                raise DoesNotFitError(*memory) from error
             raise BertFeaturesError(f"the TPU compiler failed: {first_line(error)}") from error
 
 
@@ -322,10 +322,10 @@ def _shapes_only(job: ChipJob) -> "DeviceStep":
 
 def out_of_memory(message: str) -> tuple[float, float] | None:
     """The bytes needed and available, from a compiler's error; None if it is another error."""
-    found = _OUT_OF_MEMORY.search(message)
-    if found is None:
+    match = _OUT_OF_MEMORY.search(message)
+    if match is None:
         return None
-    needed, needed_unit, available, available_unit = (x for x in found.groups() if x is not None)
+    needed, needed_unit, available, available_unit = (x for x in match.groups() if x is not None)
     return float(needed) * _UNITS[needed_unit], float(available) * _UNITS[available_unit]
 
 

@@ -76,13 +76,13 @@ def collectives(text: str) -> list[str]:
 
 def host_callbacks(text: str) -> list[str]:
     """The opcodes by which a running program calls its host, sorted, without repeats."""
-    found = set()
+    opcodes = set()
     for one in instructions(text):
         if one.opcode in _TO_THE_HOST or (
             one.opcode == "custom-call" and "callback" in one.line.partition("metadata=")[0]
         ):
-            found.add(one.opcode)
-    return sorted(found)
+            opcodes.add(one.opcode)
+    return sorted(opcodes)
 
 
 def fusions(text: str) -> int:

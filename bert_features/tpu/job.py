@@ -99,17 +99,17 @@ def _architecture(
     from bert_features.checkpoints.sources.registry import local_file
 
     alone = settings.config_file if "checkpoint" not in settings.model_fields_set else None
-    found = None
+    checkpoint = None
     if architecture is not None:
         name, config = architecture, find_published(architecture).config
     elif alone is not None:
         name, config = alone, BertConfig.from_json_file(local_file(alone))
     else:
-        found = find_checkpoint(settings.checkpoint, config_file=settings.config_file)
-        name, config = found.name, found.config
+        checkpoint = find_checkpoint(settings.checkpoint, config_file=settings.config_file)
+        name, config = checkpoint.name, checkpoint.config
     if settings.hidden_act is not None:
         config = config.model_copy(update={"hidden_act": settings.hidden_act})
-    return name, config, found
+    return name, config, checkpoint
 
 
 def _batch_shapes(

@@ -19,7 +19,7 @@ from bert_features.cli import app
 from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.export.checks import Wanted, check_source
+from bert_features.export.checks import Options, check_source
 from bert_features.layers import BertFeatures
 from tests import multi_vector, sparse_encoder
 from tests.reference.sentence_transformers_folder import write_settings
@@ -202,7 +202,7 @@ def test_heads_that_a_copy_lacks_are_named(tmp_path, caplog, write, name, heads)
     for made, make in (
         ("copy", lambda: convert(source, out, to="safetensors")),
         ("copy", lambda: layer.save_checkpoint(out, folder, overwrite=True)),
-        ("export", lambda: check_source(source, Wanted(signature="ids", layers=(-1,)))),
+        ("export", lambda: check_source(source, Options(signature="ids", layers=(-1,)))),
     ):
         caplog.clear()
         make()

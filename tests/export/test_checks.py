@@ -4,7 +4,7 @@ import pytest
 
 from bert_features import export_savedmodel, find_checkpoint, load_export
 from bert_features.errors import CheckpointError, ConfigError, OutputError
-from bert_features.export.checks import Wanted, check_before, check_source
+from bert_features.export.checks import Options, check_before, check_source
 from tests.reference.sentence_transformers_folder import write_settings
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB
@@ -76,7 +76,7 @@ def test_what_auto_does_to_texts_is_refused_or_said(
     with pytest.raises(ConfigError, match=refused):
         export_savedmodel(tmp_path / "x", **wanted)
     assert not caplog.records
-    ids = Wanted(signature="ids", outputs=[AUTO])
+    ids = Options(signature="ids", outputs=[AUTO])
     check_source(find_checkpoint(folder), ids)  # as each export does
     (record,) = caplog.records
     assert message in record.getMessage()

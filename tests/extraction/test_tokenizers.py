@@ -18,7 +18,7 @@ from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.tokenizer import check_vocab, make_tokenizer, tokenizer_of
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import CheckpointError, ConfigError
-from bert_features.export.checks import Wanted, check_source
+from bert_features.export.checks import Options, check_source
 from bert_features.extraction.recipe import plan_recipe
 from bert_features.layers.features import BertFeatures
 from bert_features.layers.text_input import BertTextInput
@@ -276,7 +276,7 @@ def test_what_the_host_tokenizes_is_exported_for_ids_alone(folders, tmp_path):
     message = "TensorFlow has no operation for .*tokenizer.json.*pass signature='ids'"
     with pytest.raises(ConfigError, match=message):
         export_savedmodel(tmp_path / "text", checkpoint=folder, layers=-1)
-    source = check_source(find_checkpoint(folder), Wanted(signature="ids", layers=-1))
+    source = check_source(find_checkpoint(folder), Options(signature="ids", layers=-1))
     assert source.special_ids == [1, 2]
     with pytest.raises(ConfigError, match="has no WordPiece vocabulary"):
         BertTextInput.from_checkpoint(folder)

@@ -48,7 +48,7 @@ def name_at_path(path: str) -> str:
     # The blocks come after the four layers of the embeddings.
     path = re.sub(
         r"^layer_with_weights-(\d+)/(?=_)",
-        lambda found: f"_transformer_layers/{int(found[1]) - 4}/",
+        lambda match: f"_transformer_layers/{int(match[1]) - 4}/",
         path,
     )
     for pattern, name in _PATHS.items():
