@@ -313,7 +313,7 @@ def entities(tmp_path):
 
 def test_recipe_20_a_tagger_on_one_layer(entities, recipe, oracle):
     origin = find_origin("words.parquet", ExtractConfig(), [2])
-    (score,) = probe(origin, metric="macro_f1").found.scores
+    (score,) = probe(origin, metric="macro_f1").results.scores
     np.testing.assert_allclose(score.folds, recipe["scores"])
     first = recipe["words"].iloc[0]
     assert (first.words, first.word_labels) == ("Washington", "B-PER")

@@ -182,9 +182,9 @@ def test_other_examples_may_be_the_test(config, path):
     assert examples.about == f"{own} train, {own} test"
     assert examples.is_test.tolist() == [False] * 202 + [True] * 202
     result = probe(origin, origin, folds=2)
-    assert len(result.found.scores[0].folds) == 2
-    assert len(result.found.mix.weights) == 1
+    assert len(result.results.scores[0].folds) == 2
+    assert len(result.results.mix.weights) == 1
     assert json.loads(json.dumps([result.data(), result.report()]))[0]["weights"][0]["error"] == 0
     alone = probe(find_origin(path, config, [0]), folds=2)
-    assert alone.found.mix is None
+    assert alone.results.mix is None
     assert alone.data()["weights"] == []
