@@ -108,7 +108,7 @@ def neighbors(
     queries = _queries(query, query_id, text_options | settings.checkpoint_options())
     check_inputs(texts or ())
     file = read_features(features)
-    found = nearest(
+    answers = nearest(
         file,
         vectors_of_ids(file, queries, feature) if query_id else queries,
         feature=feature,
@@ -121,12 +121,12 @@ def neighbors(
         vocab_file=settings.vocab_file,
     )
     if query_id:
-        pairs = zip(queries, found, strict=True)
-        found = [[hit for hit in hits if str(hit.unique_id) != own][:top] for own, hits in pairs]
-    ids = {hit.unique_id for hits in found for hit in hits}
+        pairs = zip(queries, answers, strict=True)
+        answers = [[hit for hit in hits if str(hit.unique_id) != own][:top] for own, hits in pairs]
+    ids = {hit.unique_id for hits in answers for hit in hits}
     texts_by_id = find_texts(file, texts, ids) if texts else {}
     describe = _json_lines if output_format == "jsonl" else _table
-    for number, (asked, hits) in enumerate(zip(queries, found, strict=True)):
+    for number, (asked, hits) in enumerate(zip(queries, answers, strict=True)):
         ranked = [(hit, rank, texts_by_id.get(hit.unique_id)) for rank, hit in enumerate(hits, 1)]
         for line in describe(asked, ranked, is_first=number == 0):
             print(line)
@@ -146,9 +146,9 @@ def _queries(
     return ids or _read_queries(texts or ())
 
 
-def _read_queries(given: Sequence[str]) -> list[str]:
+def _read_queries(arguments: Sequence[str]) -> list[str]:
     queries: list[str] = []
-    for query in given:
+    for query in arguments:
         piped = sys.stdin.read() if query == "-" and sys.stdin else ""  # None if it is closed
         lines = piped.splitlines() if query == "-" else [query]
         queries += [line.strip() for line in lines if line.strip()]
@@ -165,8 +165,8 @@ def _table(query: str, ranked: list[_Ranked], *, is_first: bool) -> list[str]:
 
 
 def _row(hit: "Neighbor", rank: int, text: str | None) -> tuple[str, ...]:
-    found = text if hit.span is None else hit.span
-    shown = " ".join((found or "").split()) if hit.tokens is None else _in_context(hit)
+    unit = text if hit.span is None else hit.span
+    shown = " ".join((unit or "").split()) if hit.tokens is None else _in_context(hit)
     if sys.stdout.isatty():
         shown = shown[: max(20, shutil.get_terminal_size().columns - _LEFT_OF_TEXT)]
     return str(rank), f"{hit.similarity:.4f}", str(hit.unique_id), shown

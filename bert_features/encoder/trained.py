@@ -20,7 +20,7 @@ class TrainedLayer(Layer):
 
     def _train(self, value: Trainable) -> None:
         weights = self.named_weights()
-        names = self._wanted(value, weights)
+        names = self._names(value, weights)
         for name, weight in weights.items():
             weight.trainable = any(_begins(name, each) for each in names)
 
@@ -33,7 +33,7 @@ class TrainedLayer(Layer):
         names = (_shortest(name, frozen) for name in weights if name not in frozen)
         return list(dict.fromkeys(names))
 
-    def _wanted(self, value: Trainable, weights: Mapping[str, keras.Variable]) -> Sequence[str]:
+    def _names(self, value: Trainable, weights: Mapping[str, keras.Variable]) -> Sequence[str]:
         parts = list(dict.fromkeys(name.partition("/")[0] for name in weights))
         blocks = [part for part in parts if part.startswith("layer_")]
         if isinstance(value, bool):

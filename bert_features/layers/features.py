@@ -99,7 +99,7 @@ class BertFeatures(TrainedLayer):
         **kwargs: Any,
     ) -> None:
         check_process()
-        configs = _wanted_outputs(outputs, kwargs)
+        configs = _outputs_of(outputs, kwargs)
         super().__init__(dtype=dtype, name=name, **kwargs)
         if not isinstance(config, BertConfig):
             values = dict(config)
@@ -188,7 +188,7 @@ class BertFeatures(TrainedLayer):
             settings.setdefault("special_ids", vocabulary.frame.special_ids)
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
-        configs = _wanted_outputs(outputs, settings)
+        configs = _outputs_of(outputs, settings)
         _warn_of_text_changes(source, configs)
         # A saved model needs no checkpoint to know it.
         if uses_auto_pooling(configs):
@@ -329,7 +329,7 @@ class BertFeatures(TrainedLayer):
         }
 
 
-def _wanted_outputs(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
+def _outputs_of(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[OutputConfig, ...]:
     """The outputs, or the single one whose settings are among these, from which they are taken."""
     flat = {name: settings.pop(name) for name in [*settings] if name in _OF_OUTPUTS}
     return gather_outputs(flat, outputs)

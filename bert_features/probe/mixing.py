@@ -54,8 +54,8 @@ class _Loss:
         deviations = [layer[train].std(0, dtype=np.float64) for layer in layers]
         self._scales = [1 / np.where(each > 0, each, 1) for each in deviations]
         self._train = train
-        self._wanted = np.zeros((len(train), classes))
-        self._wanted[np.arange(len(train)), labels[train]] = 1
+        self._targets = np.zeros((len(train), classes))
+        self._targets[np.arange(len(train)), labels[train]] = 1
         self._shape = classes, layers[0].shape[1]
         self._covariances = self._find_covariances()
 
@@ -100,9 +100,9 @@ class _Loss:
         logits -= logits.max(1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(1, keepdims=True))
         count = len(self._train)
-        loss = -(self._wanted * logits).sum() / count + 0.5 / count * (coefficients**2).sum()
+        loss = -(self._targets * logits).sum() / count + 0.5 / count * (coefficients**2).sum()
         errors = np.zeros((len(self._layers[0]), self._shape[0]), np.float32)
-        errors[self._train] = (np.exp(logits) - self._wanted) / count
+        errors[self._train] = (np.exp(logits) - self._targets) / count
         sums = errors.sum(0, dtype=np.float64)
         slopes, of_weights = coefficients / count, np.empty(len(mix))
         for i, (weight, layer, mean, scale) in enumerate(self._each(factor * mix)):
