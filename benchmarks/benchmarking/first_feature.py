@@ -18,7 +18,7 @@ from typing import Any
 # Functions that are timed, by part: where their callers find them.
 _PARTS = {
     "the tokenizer": [("extraction.preparation", "make_tokenizer")],
-    "weights: reading and checking": [("extraction.extractor", "view_weights")],
+    "weights: reading and checking": [("extraction.pipeline", "view_weights")],
     "weights: placing": [("encoder.step", "DeviceStep")],
     "tokenizing the text": [("batches.input_fn", "TextInputFn.lay_out")],
     "tracing the step": [("runtime.tensorflow", "_StepOnCpu._trace")],

@@ -78,7 +78,7 @@ _KNOWN: dict[str, KnownError] = {
         "unset TPU_WORKER_HOSTNAMES TPU_WORKER_ID TPU_PROCESS_ADDRESSES",
     ),
     r"Unknown flags? in XLA_FLAGS: ": KnownError(
-        "flags of libtpu, --xla_tpu_…, belong into LIBTPU_INIT_ARGS", "unset XLA_FLAGS"
+        "flags of libtpu (xla_tpu_…) belong into LIBTPU_INIT_ARGS", "unset XLA_FLAGS"
     ),
 }
 

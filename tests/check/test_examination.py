@@ -40,7 +40,7 @@ def test_the_table_is_a_line_for_each_check_and_one_for_each_command(world):
 @pytest.mark.parametrize(
     ("resolver", "status", "part"),
     [
-        ("lambda tpu: tpu", "ok", "2 TPU:0 by TensorFlow"),
+        ("lambda tpu: N(cluster_spec=lambda: N(as_dict=dict))", "ok", "2 TPU:0 by TensorFlow"),
         ("None", "warning", "neither runtime can use (TensorFlow: TypeError: "),
     ],
 )

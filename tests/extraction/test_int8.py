@@ -134,7 +134,7 @@ def test_long_texts_are_judged_by_the_first_ones():
 def test_other_cpus_are_refused(monkeypatch, best, off, reason):
     monkeypatch.setattr(onednn, "find_class", lambda *_: best)
     monkeypatch.setattr(onednn, "find_off", lambda *_: off)
-    runtime = make_runtime("tensorflow", "cpu", "auto")
+    runtime = make_runtime("tensorflow", "cpu")
     with pytest.raises(
         ConfigError, match=rf"needs TensorFlow on a CPU with AVX-512 VNNI.*{reason}"
     ):
@@ -155,7 +155,7 @@ def test_tpus_are_refused():
 )
 def test_weights_that_are_not_finite_are_refused(monkeypatch, minilm_dir, name, value):
     """As integers they would pass for numbers."""
-    from bert_features.extraction import extractor as module
+    from bert_features.extraction import pipeline
 
     def read(*arguments, **options):
         weights = dict(view_weights(*arguments, **options))
@@ -163,7 +163,7 @@ def test_weights_that_are_not_finite_are_refused(monkeypatch, minilm_dir, name, 
         weights[name][-1, -1] = value
         return weights
 
-    monkeypatch.setattr(module, "view_weights", read)
+    monkeypatch.setattr(pipeline, "view_weights", read)
     with pytest.raises(
         CheckpointError, match=f"{name} has NaN or infinity, which int8 cannot hold"
     ):

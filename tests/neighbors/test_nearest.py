@@ -116,7 +116,7 @@ def test_a_text_of_the_file_finds_itself(extracted):
 def test_the_model_of_the_last_call_is_kept(extracted, monkeypatch):
     path = extracted / "features.tfrecord"
     nearest(path, "is it", feature="text")
-    monkeypatch.delattr("bert_features.extraction.extractor.FeatureExtractor.__init__")
+    monkeypatch.delattr("bert_features.extraction.pipeline.Pipeline.__init__")
     assert nearest(path, TEXTS[3], feature="text")[0].unique_id == 3
 
 
