@@ -199,17 +199,13 @@ def holding(folder: Location, processes: int = 1, share: Shard = WHOLE) -> Itera
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         lock = take_lock(folder / own_lock, seconds=_PATIENCE_SECONDS)
-    others = [own_lock] if lock is None else _locks_held(folder)
-    if share.count > 1:  # with the other shares it shares the folder
-        others = [name for name in others if name in (own_lock, _LOCK)]
-    if lock is not None:
-        others = [name for name in others if name != own_lock]
-    if others:
-        if lock is not None:
-            lock.release()
-        raise _held(folder, others[0])
-    assert lock is not None
+    if lock is None:
+        raise _held(folder, own_lock)
     try:
+        for name in _locks_held(folder):
+            # Shares are held beside each other, the whole folder alone.
+            if name != own_lock and (name == _LOCK or share.count == 1):
+                raise _held(folder, name)
         with contextlib.suppress(OSError):  # it only helps to name this run
             (folder / own_holder).unlink(missing_ok=True)
             with (folder / own_holder).open("x") as file:  # never through a link
@@ -244,8 +240,9 @@ def _locks_held(folder: Location) -> list[str]:
     """The names of the locks of a folder that runs hold now; none at an address."""
     if isinstance(folder, str):
         return []
-    names = sorted(n for n in open_store(folder).names() if n.startswith(_LOCK))
-    return [name for name in names if _HOLDING_FILE.fullmatch(name) and _is_held(folder, name)]
+    with storage_errors(f"read {folder}", advice=_KEPT):
+        names = sorted(name for name in open_store(folder).names() if name.startswith(_LOCK))
+        return [n for n in names if _HOLDING_FILE.fullmatch(n) and _is_held(folder, n)]
 
 
 def _is_held(folder: Path, lock: str) -> bool:
