@@ -76,8 +76,15 @@ def check_tutorials(
         yield _check_pieces(text, record, extractor.tokenizer.frame.pad_id, is_another)
     shape = f"{config.num_hidden_layers} layers and the embeddings, each [tokens, H]"
     yield Finding("tutorials, shapes", "ok", f"{shape}: {[*records[1][0].features['sum'].shape]}")
+    yield from _check_banks({s: records[s][0] for s in _SEGMENTS}, expected, is_another)
+
+
+def _check_banks(
+    records: Mapping[int, FeatureRecord], expected: Mapping[str, Any], is_another: bool
+) -> Iterator[Finding]:
+    """The findings of each segment, by the records of the sentence about banks; and the verdict."""
     measured = {
-        (edition, segment): _measure(records[segment][0], numbers, expected["positions"])
+        (edition, segment): _measure(records[segment], numbers, expected["positions"])
         for edition, numbers in expected["editions"].items()
         for segment in _SEGMENTS
     }
@@ -86,7 +93,7 @@ def check_tutorials(
         rows = {edition: values for (edition, s), values in measured.items() if s == segment}
         agrees = any(key[1] == segment for key in agreeing)
         status: Status = "ok" if agrees else "note" if is_another or agreeing else "broken"
-        for name, found in _describe(records[segment][0], expected, rows):
+        for name, found in _describe(records[segment], expected, rows):
             yield Finding(f"{name}, segment {segment}", status, found)
     yield _verdict(agreeing, expected, is_another)
 

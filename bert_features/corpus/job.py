@@ -23,6 +23,7 @@ from bert_features.corpus.shards import compute_shard, open_file
 from bert_features.corpus.target import (
     FileTarget,
     FolderTarget,
+    Target,
     check_run,
     files_read,
     find_target,
@@ -111,23 +112,8 @@ def extract(
     target = find_target(config, output_path, ledger_path, overwrite=overwrite)
     cluster = _ray_settings(ray, ray_actors, ray_resources, processes)
     if isinstance(target, FolderTarget) and target.share is None:
-        if processes > 1 or cluster is not None:
-            raise ConfigError(
-                "shard is 'auto', and the environment does not say the number of this host; pass "
-                "shard as I/N"
-            )
-        import_tensorflow(config.runtime, config.device)
-        from bert_features.runtime.start import make_runtime
-
-        share = log_share(*make_runtime(config.runtime, config.device).process)
-        target = replace(target, share=share)
-    shared = isinstance(target, FolderTarget) and target.share not in (None, WHOLE)
-    elsewhere = cluster is not None or shared or is_url(output_path)
-    if config.dedupe and config.cache is None and elsewhere:
-        raise ConfigError(
-            "dedupe on several machines, or with the output at an address, needs cache, a folder "
-            "on the disk of each machine; set it, or leave dedupe out"
-        )
+        target = replace(target, share=_ask_share(config, processes, cluster))
+    _check_dedupe(config, target, cluster)
     monitor = monitor or RunMonitor()
     if isinstance(target, FolderTarget):
         return FolderRun(
@@ -157,6 +143,31 @@ def extract(
         )
     (path,) = target.find_inputs(input_path)
     return _extract_file(config, path, target, progress, monitor)
+
+
+def _ask_share(config: ExtractConfig, processes: int, cluster: RaySettings | None) -> Shard:
+    """The share of this host by the runtime, which this process alone may then use."""
+    if processes > 1 or cluster is not None:
+        raise ConfigError(
+            "shard is 'auto', and the environment does not say the number of this host; pass shard "
+            "as I/N"
+        )
+    import_tensorflow(config.runtime, config.device)
+    from bert_features.runtime.start import make_runtime
+
+    return log_share(*make_runtime(config.runtime, config.device).process)
+
+
+def _check_dedupe(config: ExtractConfig, target: Target, cluster: RaySettings | None) -> None:
+    """Refuses `dedupe` without a place on the disk of each machine; raises ConfigError."""
+    elsewhere = isinstance(target, FolderTarget) and (
+        cluster is not None or target.share != WHOLE or is_url(target.folder)
+    )
+    if config.dedupe and config.cache is None and elsewhere:
+        raise ConfigError(
+            "dedupe on several machines, or with the output at an address, needs cache, a folder "
+            "on the disk of each machine; set it, or leave dedupe out"
+        )
 
 
 def _ray_settings(

@@ -190,6 +190,7 @@ def test_one_host_of_a_number_at_a_time_and_none_beside_a_run_of_the_whole(confi
 
 
 def test_more_hosts_than_shards(config, texts, tmp_path, caplog):
+    caplog.set_level("INFO", "bert_features")
     summary = extract(config(shard="5/6"), texts, f"{tmp_path}/out/")  # it comes first
     assert (summary.counts.examples, summary.left) == (0, (1, 1, 1, 1, 0, 0))
     assert "the share 5/6 of " in caplog.text
