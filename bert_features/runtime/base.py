@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_features.errors import ConfigError, DeviceError, first_line
 from bert_features.machine import onednn
+from bert_features.machine.hardware import place_among_hosts
 from bert_features.machine.names import ABSENT, Device, describe_devices
 from bert_features.machine.tpu_errors import advice
 
@@ -147,15 +148,22 @@ class Runtime(abc.ABC):
 
     Attributes:
       name: its name, as for `--runtime`.
-      process: (number of this process from 0, number of processes) where several processes share a
-        job, one on each machine of a slice.
       any_shape: whether batches of any shape cost no compilation.
     """
 
     name: Literal["tensorflow", "jax"]
     devices: Devices
-    process: tuple[int, int] = (0, 1)
     any_shape: bool = False
+    _joined: tuple[int, int] = (0, 1)  # where the environment does not say it
+
+    @property
+    def process(self) -> tuple[int, int]:
+        """(number of this process from 0, number of processes), one on each machine of a job.
+
+        Only runs of a share ask, so that others work whatever the environment says. ConfigError as
+        `place_among_hosts`.
+        """
+        return place_among_hosts() or self._joined
 
     @property
     def batching(self) -> dict[str, int]:

@@ -20,7 +20,6 @@ from bert_features.machine.hardware import (
     JAX_INDEX,
     number_of,
     nvidia_gpus,
-    place_among_hosts,
     tpu_chips,
     warn_of_missing_tpu,
 )
@@ -153,10 +152,10 @@ class JaxRuntime(Runtime):
         check_backend("jax", "the JAX runtime")
         _leave_accelerators_to_jax()
         with _no_search_for_absent_platforms(device):
-            process = place_among_hosts() or _join()  # before a device is started
+            joined = _join()  # before a device is started
             self.devices = resolve_devices(device)
             compiler_options(self.devices.devices[0])
-        self.process = process or (jax.process_index(), jax.process_count())
+        self._joined = joined or (jax.process_index(), jax.process_count())
         warn_of_missing_tpu(self.devices.kind)
         if self.devices.kind != "cpu":
             _keep_compiled_steps()
@@ -277,7 +276,8 @@ def _join() -> tuple[int, int] | None:
     wait for the others at its end, for five minutes, and fail with the first that fails. Raises
     ConfigError if they cannot be reached.
     """
-    if JAX_COORDINATOR not in os.environ or jax.distributed.is_initialized():
+    is_told = os.environ.keys() >= {JAX_COUNT, JAX_INDEX}
+    if JAX_COORDINATOR not in os.environ or is_told or jax.distributed.is_initialized():
         return None
     try:
         jax.distributed.initialize(

@@ -16,7 +16,6 @@ from bert_features.machine import onednn
 from bert_features.machine.hardware import (
     MAX_STREAMS,
     cores,
-    place_among_hosts,
     warn_of_missing_tpu,
 )
 from bert_features.machine.names import Device
@@ -58,7 +57,6 @@ class TensorFlowRuntime(Runtime):
     def __init__(self, device: Device = "auto", *, devices: Devices | None = None) -> None:
         check_backend("tensorflow", "the TensorFlow runtime")
         self.devices = devices or resolve_devices(device)
-        self.process = place_among_hosts() or (0, 1)
         warn_of_missing_tpu(self.devices.kind)
         self.any_shape = self.devices.kind == "cpu"
 

@@ -9,6 +9,7 @@ from bert_features.check import tutorials
 from bert_features.check.tutorials import check_tutorials
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.config.bert_config import BertConfig
+from tests.families import folder
 from tests.reference.numpy_encoder import NumpyEncoder
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import random_weights
@@ -121,3 +122,8 @@ def test_another_checkpoint_has_its_own_numbers_and_the_ids_of_the_vocabulary(mi
     assert "2019: 2.1319 -2.1413 -1.6260 0.8638 3.3173; 2020: 3.3596" in (
         found["bank vault, segment 1"].found
     )
+
+
+def test_a_family_without_segments_is_another_checkpoint(tmp_path):
+    found = check_tutorials(str(folder("roberta", tmp_path)), expected=DATA | {"last_layers": 2})
+    assert [(each.check, each.status) for each in found] == [("tutorials", "note")]

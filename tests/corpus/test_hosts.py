@@ -300,3 +300,15 @@ def test_a_share_by_auto_says_which_it_is(config, texts, tmp_path, monkeypatch):
     extract(config(shard="auto"), texts, tmp_path / "out.npz")
     file = read_features(tmp_path / "out-00001-of-00002.npz")
     assert file.recipe.settings["shard"] == "1/2"
+
+
+@pytest.mark.parametrize("variables", [{"TPU_WORKER_ID": ""}, {"JAX_PROCESS_ID": "1"}])
+def test_a_wrong_number_of_a_host_refuses_only_a_run_of_a_share(
+    config, texts, tmp_path, monkeypatch, variables
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    extract(config(), texts, tmp_path / "out.npz")
+    for output in ("share.npz", "out/"):
+        with pytest.raises(ConfigError, match=next(iter(variables))):
+            extract(config(shard="auto"), texts, f"{tmp_path}/{output}")

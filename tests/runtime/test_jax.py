@@ -91,8 +91,16 @@ REFUSED = [
     ([], {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"}, UNSET),
     (["--device=gpu"], {}, "no GPU: this machine has none"),
     (["--device=tpu"], {}, "no TPU: this machine has none"),
-    ([], {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2, of"),
-    ([], {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"}, "JAX_NUM_PROCESSES is 'two'"),
+    (
+        ["--shard=auto"],
+        {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"},
+        "JAX_PROCESS_ID is 2, of",
+    ),
+    (
+        ["--shard=auto"],
+        {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "1"},
+        "JAX_NUM_PROCESSES is 'two'",
+    ),
 ]
 
 
