@@ -2,14 +2,16 @@
 
     bash scripts/check_integrations.sh [SECTION…]
 
-Each block runs as a program of its own, in a folder that has `texts.txt` and the features file, and
-with the service, both made by the commands of the page. It leaves `vectors`, a row for each of its
-`texts` (without them, for each line of the file). These are compared with those of
+Each block runs as a program of its own, after the `texts` and `query` of the page's beginning that
+it uses, in a folder that has `texts.txt` and the features file, and with the service, both made by
+the commands of the page. It leaves `vectors`, a row for each of its `texts` (without them, for each
+line of the file). These are compared with those of
 `FeatureExtractor.encode`. If it has a `query`, then `found` is the nearest text. Prints a row for
 each section; exit status 1 if a block fails, or a value is beyond 1e-5.
 """
 
 import argparse
+import ast
 import contextlib
 import csv
 import functools
@@ -61,23 +63,35 @@ class Section:
     Attributes:
       packages: what its `pip install` names.
       code: its Python.
+      program: the same, after the lines of the page's beginning that it uses.
     """
 
     packages: tuple[str, ...]
     code: str
+    program: str
 
 
 def read_sections() -> dict[str, Section]:
     """Heading -> section, in the order of the page."""
-    _, *parts = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {part.partition("\n")[0]: read_section(part) for part in parts}
+    head, *parts = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    examples = dict(line.split(" = ") for line in read_block(head).splitlines(keepends=True))
+    return {part.partition("\n")[0]: read_section(part, examples) for part in parts}
 
 
-def read_section(text: str) -> Section:
-    """A section of the page from its text, which has one block of Python."""
+def read_block(text: str) -> str:
+    """The one block of Python in a part of the page."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(code)
+
+
+def read_section(text: str, examples: dict[str, str]) -> Section:
+    """A section of the page from its text, and the values of the names at the page's beginning."""
+    code = read_block(text)
+    used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    missing = [name for name in examples if name in used and f"\n{name} = " not in f"\n{code}"]
+    lines = "".join(f"{name} = {examples[name]}" for name in missing)
     installs = re.findall(r"`pip install ([^`]+)`", text)
-    return Section(tuple(name for names in installs for name in names.split()), code)
+    return Section(tuple(name for names in installs for name in names.split()), code, lines + code)
 
 
 def read_command(name: str) -> list[str]:
@@ -195,7 +209,7 @@ def main() -> int:
             section, started = sections[name], time.monotonic()
             versions = [f"{each} {importlib.metadata.version(each)}" for each in section.packages]
             try:
-                result = run_block(section.code.replace(ADDRESS, address), folder)
+                result = run_block(section.program.replace(ADDRESS, address), folder)
                 said = f"{compare(name, result, lines):.1e}"
             except subprocess.CalledProcessError as error:
                 said = f"failed\n{error.output}"
