@@ -59,14 +59,13 @@ MESSAGES = Path(__file__).parent / "data" / "messages.txt"
 QUICK = ("# Settings of a run", "# Input files", "# Features files", "# The service")
 
 
-def read(content, name="in.txt", encoding_errors="strict", **settings):
+def read(content, name="in.txt", **settings):
     """Reads a file of this content; a dict has the columns of a Parquet file."""
     if isinstance(content, dict):
         write_parquet(Path(), content, name)
     else:
         Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
-    settings = InputFormat(**settings)
-    return list(read_examples(name, settings, encoding_errors=encoding_errors))
+    return list(read_examples(name, InputFormat(**settings)))
 
 
 def plan(**settings):

@@ -70,9 +70,7 @@ def tokenize(
     from bert_features.readers.examples import read_examples
     from bert_features.readers.opening import check_file
 
-    examples = read_examples(
-        input_path, settings.input_settings(), encoding_errors=settings.encoding_errors
-    )
+    examples = read_examples(input_path, settings.input_settings())
     check_file(input_path)
     hint_at_format(settings, [input_path])
     tokenizer = _make_tokenizer(settings)

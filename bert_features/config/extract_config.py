@@ -189,7 +189,6 @@ class ExtractConfig(Settings):
     text_field: str | None = _INPUT["text_field"]
     text_b_field: str | None = _INPUT["text_b_field"]
     tokens_field: str | None = _INPUT["tokens_field"]
-    conll_column: Positive | None = _INPUT["conll_column"]
     prompt: str | None = setting(
         None,
         "Prompt before each text: the name of one of the checkpoint's, such as document, or the "
@@ -215,11 +214,7 @@ class ExtractConfig(Settings):
     label_field: str | None = _INPUT["label_field"]
     span_field: str | None = _INPUT["span_field"]
     delimiter: Delimiter | None = _INPUT["delimiter"]
-    quoting: bool | None = _INPUT["quoting"]
     max_line_bytes: LineBytes = _INPUT["max_line_bytes"]
-    encoding_errors: Literal["strict", "replace"] = setting(
-        "strict", "What to do with input that is not UTF-8.", INPUT
-    )
     shard: str | None = setting(
         None,
         "Share of this host, I/N: every N-th shard of a folder that hosts share, from the I-th, "

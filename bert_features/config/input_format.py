@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bert_features.config.settings import INPUT, Positive, Settings, setting
+from bert_features.config.settings import INPUT, Settings, setting
 from bert_features.errors import ConfigError
 
 FormatName = Literal[
@@ -35,10 +35,9 @@ class FormatRow:
       settings: the settings, besides `format`, that have a meaning in it.
       can_be_cut: whether a line or row is an example that needs none before it.
       unit: `line` of text, or `row` of a binary file, whose parts have no byte offsets.
-      column: the default of `conll_column`; in CoNLL-U the column is called FORM.
       columns: the names of the columns, if the file does not name them; `ner` is the last.
       delimiters: possible defaults of `delimiter`.
-      quoting: the default of `quoting`; texts in tsv begin with quotes.
+      quoted: whether fields may be in double quotes; texts in tsv begin with quotes.
     """
 
     module: str
@@ -46,15 +45,14 @@ class FormatRow:
     settings: tuple[str, ...]
     can_be_cut: bool = False
     unit: Literal["line", "row"] = "line"
-    column: int = 1
     columns: tuple[str, ...] = ()
     delimiters: tuple[str, ...] = ()
-    quoting: bool = False
+    quoted: bool = False
 
 
-_COMMA = (*FIELD_NAMES, "label_field", "delimiter", "quoting", *_LINES)
-_TAB = (*FIELD_NAMES, "label_field", "quoting", *_LINES)
-_CONLL = ("id_field", "conll_column", "label_field", "span_field", *_LINES)
+_COMMA = (*FIELD_NAMES, "label_field", "delimiter", *_LINES)
+_TAB = (*FIELD_NAMES, "label_field", *_LINES)
+_CONLL = ("id_field", "tokens_field", "label_field", "span_field", *_LINES)
 _CONLLU_COLUMNS = (
     *("id", "form", "lemma", "upos", "xpos"),
     *("feats", "head", "deprel", "deps", "misc"),
@@ -64,11 +62,11 @@ INPUT_FORMATS: dict[FormatName, FormatRow] = {
     "words": FormatRow("text", (), _LINES, can_be_cut=True),
     "jsonl": FormatRow("jsonl", (".jsonl", ".ndjson"), (*_RECORDS, *_LINES), can_be_cut=True),
     "json": FormatRow("jsonl", (".json",), (*_RECORDS, *_LINES)),
-    "csv": FormatRow("table", (".csv",), _COMMA, delimiters=(",", ";", "\t", "|"), quoting=True),
+    "csv": FormatRow("table", (".csv",), _COMMA, delimiters=(",", ";", "\t", "|"), quoted=True),
     "tsv": FormatRow("table", (".tsv",), _TAB, delimiters=("\t",)),
     "parquet": FormatRow("parquet", (".parquet",), _RECORDS, can_be_cut=True, unit="row"),
     "conll": FormatRow("conll", (".conll",), _CONLL, columns=("form", "pos", "chunk", "ner")),
-    "conllu": FormatRow("conll", (".conllu",), _CONLL, column=2, columns=_CONLLU_COLUMNS),
+    "conllu": FormatRow("conll", (".conllu",), _CONLL, columns=_CONLLU_COLUMNS),
 }
 
 
@@ -119,7 +117,10 @@ class InputFormat(Settings):
         None, "Column or JSON field of the second texts of pairs; by default `text_b`.", INPUT
     )
     tokens_field: str | None = setting(
-        None, "Column or JSON field of lists of words; by default `tokens`.", INPUT
+        None,
+        "Column or JSON field of lists of words; by default `tokens`. In CoNLL the column of the "
+        "words, by its number, from 1, or its name; by default form.",
+        INPUT,
     )
     label_field: str | None = setting(
         None,
@@ -137,21 +138,12 @@ class InputFormat(Settings):
         INPUT,
         min_length=1,
     )
-    conll_column: Positive | None = setting(
-        None, "Column of the words in CoNLL files, from 1; by default 1, in CoNLL-U 2.", INPUT
-    )
     delimiter: Delimiter | None = setting(
         None,
         "Character between the fields of csv; by default the one of `,`, `;`, tab and `|` that "
         "fits the first line.",
         INPUT,
         allowed=r"one character, as ';', '|' or '\t'; no quote and no line end",
-    )
-    quoting: bool | None = setting(
-        None,
-        "Whether fields of csv and tsv may be in double quotes; by default yes in csv, no in tsv, "
-        "where quotes are text.",
-        INPUT,
     )
     max_line_bytes: LineBytes = setting(
         MAX_LINE_BYTES,

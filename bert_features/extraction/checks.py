@@ -8,7 +8,6 @@ the network.
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def hint_at_format(config: ExtractConfig, paths: Sequence[str | Path]) -> None:
     An address and what can be read only once are left for their reader.
     """
     for path in paths:
-        source = replace(source_of_input(config, path), encoding_errors="replace")
+        source = source_of_input(config, path)
         if source.by_suffix and source.input_format.format == "text" and source.can_reopen:
             with contextlib.closing(source.lines()) as lines:  # type: ignore[type-var]
                 if warn_of_format(source.name, sample_lines(lines)):

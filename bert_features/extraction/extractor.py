@@ -25,7 +25,7 @@ from bert_features.readers.examples import Table, Texts, examples_of_texts
 from bert_features.readers.input_example import InputExample
 
 # Settings without a meaning for texts in memory, which may be a table with fields.
-_FILE_SETTINGS = {"input_format", "encoding_errors", *InputFormat.model_fields} - {*FIELD_NAMES}
+_FILE_SETTINGS = {"input_format", *InputFormat.model_fields} - {*FIELD_NAMES}
 _FILE_SETTINGS.remove("format")  # of the output
 
 

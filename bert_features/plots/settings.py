@@ -5,7 +5,5 @@ MODEL_SETTINGS = (
     *("max_seq_length", "device", "runtime", "precision"),
 )
 # Where the texts of a file are.
-INPUT_SETTINGS = (
-    *("input_format", "text_field", "delimiter", "quoting", "max_line_bytes", "encoding_errors"),
-)
+INPUT_SETTINGS = (*("input_format", "text_field", "delimiter", "max_line_bytes"),)
 WORD_SETTINGS = ("word_split",)

@@ -3,6 +3,7 @@
 Columns are separated by tabs if a line has any, else by blanks.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,36 +27,49 @@ _NO_WORD = re.compile(r"\d+[-.]\d+$")
 def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
     """One example per sentence that has words."""
     settings = source.input_format
-    row = INPUT_FORMATS[settings.format]
-    names: Sequence[str] = row.columns
+    names: Sequence[str] = INPUT_FORMATS[settings.format].columns
     for first, lines, comments in _sentences(source):
         names = next(filter(None, map(_column_names, comments)), names)
         if not lines:
             continue
-        words = _values(source, lines, settings.conll_column or row.column, "conll_column")
+        column = functools.partial(_column, source, lines, names)
+        words = column("tokens_field", settings.tokens_field or "form")
         example = InputExample.from_words(ids.of(first, _own_id(source, first, comments)), words)
         if settings.span_field is not None:
-            column = _find(source, first, settings.span_field, names, "span_field")
-            tags = _values(source, lines, column, "span_field")
+            tags = column("span_field", settings.span_field)
             try:
                 example = replace(example, spans=spans_of_tags(words, tags))
             except FieldError as error:
                 raise source.error(error, first) from error
         if settings.label_field is not None:
-            column = _find(source, first, settings.label_field, names, "label_field")
-            labels = _values(source, lines, column, "label_field")
+            labels = column("label_field", settings.label_field)
             example = with_labels(example, settings.label_field, labels)
         yield example
 
 
 # What is in the column that a setting names.
-_WHAT = {"conll_column": "words", "span_field": "tags", "label_field": "labels"}
+_WHAT = {"tokens_field": "words", "span_field": "tags", "label_field": "labels"}
 
 
-def _values(
-    source: Source, lines: list[tuple[int, list[str]]], column: int, setting: str
+def _column(
+    source: Source,
+    lines: list[tuple[int, list[str]]],
+    names: Sequence[str],
+    setting: str,
+    field: str,
 ) -> list[str]:
-    """A column of each line, by its number from 1, or -1 for the last; `setting` names it."""
+    """The column of each line that a setting numbers, from 1, or names."""
+    if field.isascii() and field.isdecimal() and int(field):
+        column = int(field)
+    elif field.lower() in names:
+        is_last = (field.lower(), names) == ("ner", INPUT_FORMATS["conll"].columns)
+        column = 0 if is_last else names.index(field.lower()) + 1
+    else:
+        raise source.error(
+            f"{setting} is {field!r}; allowed: the number of a column, from 1, or one of "
+            f"{', '.join(names)}",
+            lines[0][0],
+        )
     for number, columns in lines:
         if len(columns) < max(column, 1):
             raise source.error(
@@ -63,27 +77,13 @@ def _values(
                 f"{column}; set {setting} to another",
                 number,
             )
-    return [columns[column - 1 if column > 0 else column] for _, columns in lines]
+    return [columns[column - 1] for _, columns in lines]
 
 
 def _column_names(comment: str) -> list[str]:
     """The names of all columns, if a comment has them, as in CoNLL-U Plus."""
     pair = _KEY_VALUE.match(comment)
     return pair[2].lower().split() if pair and pair[1] == "global.columns" else []
-
-
-def _find(source: Source, line: int, field: str, names: Sequence[str], setting: str) -> int:
-    """The number of a column, from 1, that a setting names or numbers; -1 for the last."""
-    if field.isascii() and field.isdecimal() and int(field):
-        return int(field)
-    if field.lower() not in names:
-        raise source.error(
-            f"{setting} is {field!r}; allowed: the number of a column, from 1, or one of "
-            f"{', '.join(names)}",
-            line,
-        )
-    is_last = (field.lower(), names) == ("ner", INPUT_FORMATS["conll"].columns)
-    return -1 if is_last else names.index(field.lower()) + 1
 
 
 def _sentences(source: Source) -> Iterator[tuple[int, list[tuple[int, list[str]]], list[str]]]:

@@ -12,7 +12,6 @@ from bert_features.errors import ConfigError, InputError
 from bert_features.files import locate
 from bert_features.readers import frames, registry
 from bert_features.readers.input_example import InputExample
-from bert_features.readers.lines import EncodingErrors
 from bert_features.readers.source import Source
 from bert_features.readers.spans import with_spans
 
@@ -22,10 +21,7 @@ Table: TypeAlias = Any
 
 
 def read_examples(
-    path: str | Path,
-    input_format: InputFormat | None = None,
-    *,
-    encoding_errors: EncodingErrors = "strict",
+    path: str | Path, input_format: InputFormat | None = None
 ) -> Iterator[InputExample]:
     r"""Reads the examples of a file, one at a time, in its order.
 
@@ -38,8 +34,6 @@ def read_examples(
         `s3://bucket/file`; or `-` for standard input. A file whose name ends in .gz, .bz2, .xz or
         .zst is decompressed.
       input_format: the kind of file and its fields; by default the suffix decides.
-      encoding_errors: what to do with bytes that are not UTF-8: `strict` refuses the file,
-        `replace` puts U+FFFD in their place (which the tokenizer drops).
 
     Raises:
       ConfigError: the input format has a setting that has no meaning for this kind of file.
@@ -48,7 +42,7 @@ def read_examples(
       MissingExtraError: the package that opens this kind of address is not installed.
     """
     place = path if str(path) == "-" else locate(path)  # it is opened later
-    return registry.read(source_of(place, input_format, encoding_errors))
+    return registry.read(source_of(place, input_format))
 
 
 def examples_of_texts(
@@ -154,13 +148,11 @@ def _example(text: Any, unique_id: int | str, where: str) -> InputExample:
 
 def source_of_input(config: ExtractConfig, path: str | Path) -> Source:
     """The whole of an input; raises ConfigError if a setting has no meaning for such a file."""
-    return source_of(path, config.input_settings(), config.encoding_errors)
+    return source_of(path, config.input_settings())
 
 
-def source_of(
-    path: str | Path, input_format: InputFormat | None, encoding_errors: EncodingErrors
-) -> Source:
+def source_of(path: str | Path, input_format: InputFormat | None) -> Source:
     """What `read_examples` reads, with its format decided; raises ConfigError as there."""
     input_format = input_format or InputFormat()
     decided = registry.decide_format(input_format, path)
-    return Source(path, decided, encoding_errors, by_suffix=input_format.format == "auto")
+    return Source(path, decided, by_suffix=input_format.format == "auto")

@@ -103,26 +103,12 @@ def _object(source: Source, number: int, line: str) -> dict[str, Any]:
         raise source.error("the JSON holds an integer with too many digits", number) from error
     if not isinstance(record, dict):
         raise source.error(f"not a JSON object: {reprlib.repr(record)}", number)
-    if "\\u" in line and _SURROGATE.search(_unescaped(record)):
-        return _without_surrogates(source, number, line)
-    return record
-
-
-def _unescaped(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False)
-
-
-def _without_surrogates(source: Source, number: int, line: str) -> dict[str, Any]:
-    """The record with U+FFFD for halves of surrogate pairs, which no encoding can hold."""
-    if source.encoding_errors == "strict":
+    if "\\u" in line and _SURROGATE.search(json.dumps(record, ensure_ascii=False)):
         raise source.error(
-            "an escape \\ud800 … \\udfff without its other half is not text; fix it, or pass "
-            "encoding_errors='replace'",
+            "an escape \\ud800 … \\udfff without its other half is not text; write \\ufffd in its "
+            "place",
             number,
         )
-    record: dict[str, Any] = json.loads(
-        _SURROGATE.sub("\ufffd", _unescaped(json.loads(line.rstrip())))
-    )
     return record
 
 

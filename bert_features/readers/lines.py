@@ -2,12 +2,9 @@
 
 import codecs
 from dataclasses import dataclass
-from typing import Literal
 
 from bert_features.errors import InputError
 from bert_features.files.checksums import checksum
-
-EncodingErrors = Literal["strict", "replace"]
 
 # UTF-32 first: its mark for little-endian begins with the mark of UTF-16.
 _MARKS = {

@@ -76,7 +76,7 @@ def _cut_lines(source: Source, size: int, first: int) -> list[CutPart] | None:
             part = islice(lines, size)
             while some := list(islice(part, _LINES)):
                 content = b"".join(some)
-                content.decode("utf-8", source.encoding_errors)
+                content.decode()
                 if 0 in content or (not offset and content.startswith(_UTF16)):
                     return None
                 crc = checksum(content, crc)

@@ -14,7 +14,6 @@ from bert_features.readers.contents import check_no_features
 from bert_features.readers.lines import (
     SAMPLE_BYTES,
     WHOLE,
-    EncodingErrors,
     InputPart,
     Place,
     encoding_of,
@@ -60,7 +59,6 @@ class Source(Origin):
     Attributes:
       path: a file, an address such as `gs://bucket/file`, or `-` for standard input.
       input_format: its format, decided: not `auto`.
-      encoding_errors: what to do with bytes that are not UTF-8.
       part: the examples to read.
       place: moved past each line as it is read.
       by_suffix: whether its suffix decided its format.
@@ -68,7 +66,6 @@ class Source(Origin):
 
     path: str | Path
     input_format: InputFormat
-    encoding_errors: EncodingErrors = "strict"
     part: InputPart = WHOLE
     place: Place | None = None
     by_suffix: bool = False
@@ -89,7 +86,7 @@ class Source(Origin):
         Raises InputError if the file cannot be read, has a line that is too long, holds bytes that
         are not UTF-8, or looks like UTF-16, UTF-32 or features.
         """
-        sample, start, place, errors = b"", self.part.start, self.place, self.encoding_errors
+        sample, start, place = b"", self.part.start, self.place
         offset = start
         for number, line in enumerate(self.raw_lines(), start=self.first_line):
             if place is not None:
@@ -100,11 +97,12 @@ class Source(Origin):
                     check_no_features(self.name, sample)
                     self._check_encoding(number, sample)
             try:
-                text = line.decode("utf-8", errors)
+                text = line.decode()
             except UnicodeDecodeError as error:
                 raise self.error(
                     f"byte {line[error.start]:#04x} at file offset {offset + error.start} is not "
-                    "UTF-8; convert the file, or pass encoding_errors='replace'",
+                    "UTF-8; if the file has another encoding: iconv -f latin1 -t UTF-8 FILE > NEW; "
+                    "to drop such bytes: iconv -c -f UTF-8 -t UTF-8 FILE > NEW",
                     number,
                 ) from error
             yield text if with_mark or offset else text.removeprefix("\ufeff")

@@ -3,8 +3,8 @@
 The first row has the names of the columns, unless the settings name fields by their numbers: then
 it is an example too. A line `sep=;` before it, as Excel writes, names the delimiter.
 
-In tab-separated files quotes are text, unless the setting `quoting` says otherwise. Blank lines are
-skipped. An empty second text means none: a table has no other way to say it.
+In tsv quotes are text; the format csv reads tabs with fields in quotes. Blank lines are skipped. An
+empty second text means none: a table has no other way to say it.
 """
 
 import csv
@@ -48,7 +48,7 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         if len(values) != len(header):
             problem = f"the row has {len(values)} fields, the header {len(header)}"
             problem += f": {', '.join(header)}"
-            problem = problem if _is_quoted(source) else _with_hint(source, problem)
+            problem = problem if _row(source).quoted else _with_hint(source, problem)
             raise source.error(problem, line)
         if values == top[1] is header:  # as in files that were joined
             raise source.error("the row repeats the header; remove it", line)
@@ -194,12 +194,7 @@ class _RecordLines:
 
 
 def _quoting(source: Source) -> Any:
-    return csv.QUOTE_MINIMAL if _is_quoted(source) else csv.QUOTE_NONE
-
-
-def _is_quoted(source: Source) -> bool:
-    quoting = source.input_format.quoting
-    return _row(source).quoting if quoting is None else quoting
+    return csv.QUOTE_MINIMAL if _row(source).quoted else csv.QUOTE_NONE
 
 
 def _with_hint(source: Source, problem: object, header: Sequence[str] = ()) -> str:
@@ -211,11 +206,11 @@ def _with_hint(source: Source, problem: object, header: Sequence[str] = ()) -> s
         )
         if len(header) == 1 and "," in header[0] and len(_row(source).delimiters) == 1:
             hint = "the first line looks like csv: if it is, pass input_format='csv'"
-    elif _is_quoted(source):
+    elif _row(source).quoted:
         hint = (
-            "is a quote not closed, or not doubled within quotes? If quotes are text, pass "
-            "quoting=False"
+            "is a quote not closed, or not doubled within quotes? Where quotes are text, double "
+            "them, or write tsv and pass input_format='tsv'"
         )
     else:
-        hint = "quotes are text here: if they enclose fields, pass quoting=True"
+        hint = "quotes are text here: if they enclose fields, pass input_format='csv'"
     return f"{problem}; {hint}"

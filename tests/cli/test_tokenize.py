@@ -51,7 +51,7 @@ def test_it_reads_what_extract_reads(toy_tokens):
     options = ["--text-field", "body", "--text-b-field", "other", "--id-field", "key"]
     assert toy_tokens("in.csv", table, *options) == ["the a b is", "not"]
     assert toy_tokens("in.tsv", 'text\n"a\n') == ["[UNK] a"]
-    assert toy_tokens("in.tsv", 'text\n"a"\n', "--quoting") == ["a"]
+    assert toy_tokens("in.tsv", 'text\n"a"\n', "--input-format", "csv") == ["a"]
     lines = json.dumps({"tokens": ["jacksonville", "", "is"]})
     assert toy_tokens("in.jsonl", lines) == ["jack ##son ##ville is"]
     words = toy_tokens("in.conll", "the O\na O\n\nb O\n")

@@ -81,8 +81,8 @@ def test_an_address_without_a_size_is_refused(monkeypatch):
 def test_text_in_the_middle_is_not_taken_for_another_encoding(tmp_path):
     path = tmp_path / "in.txt"
     path.write_bytes(b"x" * 1000 + b"\n" + b"a\0\0b\n")
-    for part in cut(source_of(path, None, "strict"), 1):
-        source = source_of(path, None, "strict")
+    for part in cut(source_of(path, None), 1):
+        source = source_of(path, None)
         source = type(source)(source.path, source.input_format, part=part.part)
         assert len(list(registry.read(source))) == 1
 

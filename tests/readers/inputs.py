@@ -72,12 +72,12 @@ def write_parquet(tmp_path, columns, name="in.parquet", **options):
     return path
 
 
-def read(path, encoding_errors="strict", **settings):
-    return list(read_examples(path, InputFormat(**settings), encoding_errors=encoding_errors))
+def read(path, **settings):
+    return list(read_examples(path, InputFormat(**settings)))
 
 
 def count_examples(path, input_format=None):
-    return registry.count(source_of(path, input_format, "strict"))
+    return registry.count(source_of(path, input_format))
 
 
 def of_words(unique_id, words_a, words_b=None):

@@ -48,7 +48,7 @@ def test_conll_2003(tmp_path):
         of_words(1, "# 1"),
         of_words(2, "Peter Blackburn"),
     ]
-    assert read(path, conll_column=2)[2] == of_words(2, "NNP NNP")
+    assert read(path, tokens_field="POS")[2] == of_words(2, "NNP NNP")
     assert count_examples(path) is None
 
 
@@ -60,8 +60,8 @@ def test_conll_u(tmp_path):
         of_words(1, "#"),
     ]
     assert [e.unique_id for e in read(path, id_field="sent_id")] == ["weblog-1", "weblog-2"]
-    assert read(path, conll_column=3)[1] == of_words(1, "#")
-    as_plain = read(path, format="conll", conll_column=2)
+    assert read(path, tokens_field="3")[1] == of_words(1, "#")
+    as_plain = read(path, format="conll", tokens_field="2")
     assert as_plain[0].words_a[:2] == ("Vámonos", "Vamos")  # ranges mean nothing there
 
 
@@ -97,6 +97,6 @@ def test_lines_that_end_as_on_an_old_mac_are_refused(tmp_path):
 def test_conll_with_too_few_columns(tmp_path):
     path = write(tmp_path, "in.conll", "-DOCSTART- O\n\na O\nb O X\n\nc\n")
     assert len(read(path)) == 2
-    message = r"in\.conll, line 6: there are 1 columns, but the words are in column 2; set con"
+    message = r"in\.conll, line 6: there are 1 columns, but the words are in column 2; set t"
     with pytest.raises(InputError, match=message):
-        read(path, conll_column=2)
+        read(path, tokens_field="2")

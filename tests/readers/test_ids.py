@@ -85,7 +85,7 @@ def test_examples_may_be_taken_by_several_threads(tmp_path, monkeypatch):
 
 def read_all(*paths):
     """The ids of several files that are checked together."""
-    sources = [source_of(path, None, "strict") for path in paths]
+    sources = [source_of(path, None) for path in paths]
     with contextlib.closing(Ids(sources[0])) as checked:
         found = [e.unique_id for source in sources for e in registry.read(source, checked)]
         checked.finish()

@@ -71,8 +71,3 @@ def test_json_fields_that_are_named_must_be_there(tmp_path):
         read(path, text_b_field="b")
     with pytest.raises(InputError, match="line 1: no field 'words'; the fields are text, b"):
         read(path, tokens_field="words")
-
-
-def test_lone_surrogates_of_json_can_be_replaced(tmp_path):
-    path = write(tmp_path, "in.jsonl", r'{"id": "\ud83d", "text": "a\udE00 \ud83d\ude00 \\ud83d"}')
-    assert read(path, encoding_errors="replace") == [InputExample("\ufffd", "a\ufffd 😀 \\ud83d")]

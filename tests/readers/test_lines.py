@@ -120,25 +120,23 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("encoding_errors", ["strict", "replace"])
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_utf16_without_a_byte_order_mark(tmp_path, script, encoding, encoding_errors):
+def test_utf16_without_a_byte_order_mark(tmp_path, script, encoding):
     """It is valid UTF-8 in these scripts: NULs and control characters."""
     path = write(tmp_path, "in.txt", SCRIPTS[script].encode(encoding))
     message = r"in\.txt, line 1: .* UTF-(16|32).., not UTF-8.*iconv -f UTF-(16|32).. -t UTF-8"
     with pytest.raises(InputError, match=message) as error:
-        read(path, encoding_errors)
+        read(path)
     assert script != "ASCII" or f"iconv -f {encoding} " in str(error.value)
 
 
-@pytest.mark.parametrize("encoding_errors", ["strict", "replace"])
 @pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
 @pytest.mark.parametrize("format", ["text", "jsonl", "csv", "conll"])
-def test_utf16_with_a_byte_order_mark(tmp_path, format, encoding, encoding_errors):
+def test_utf16_with_a_byte_order_mark(tmp_path, format, encoding):
     path = write(tmp_path, "in", "text\n一二三\n".encode(encoding))
     with pytest.raises(InputError, match=rf"line 1: .*: iconv -f {encoding} -t UTF-8"):
-        read(path, encoding_errors, format=format)
+        read(path, format=format)
 
 
 def test_a_few_nuls_are_part_of_the_text(tmp_path):

@@ -30,7 +30,7 @@ FILES = {
 
 def _source(path):
     kind = "words" if path.suffix == ".words" else "auto"
-    return source_of(path, InputFormat(format=kind), "strict")
+    return source_of(path, InputFormat(format=kind))
 
 
 @pytest.fixture
@@ -67,14 +67,13 @@ PIECES = [b"a", b"\n", b"\r", "\u00fc".encode(), b"\xc3", b"\xff", b"\x00", b"\x
 WEIGHTS = [8, 6, 1, 2, 0.1, 0.1, 0.1, 0.1, 1]
 
 
-@pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_lines_as_they_are_give_the_parts_that_examples_give(tmp_path, errors):
+def test_lines_as_they_are_give_the_parts_that_examples_give(tmp_path):
     random, path, seen = Random(5), tmp_path / "in.txt", collections.Counter()
     for _ in range(250):
         pieces = random.choices(PIECES, WEIGHTS, k=random.randint(0, 40))
         (mark,) = random.choices([b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE], [8, 1, 1])
         path.write_bytes(mark + b"".join(pieces))
-        source = source_of(path, InputFormat(max_line_bytes=12), errors)
+        source = source_of(path, InputFormat(max_line_bytes=12))
         size = random.randint(1, 5)
         fast = _cut_or_error(cut, source, size)
         assert fast == _cut_or_error(parts._cut_by_examples, source, size)

@@ -26,8 +26,8 @@ def test_csv(tmp_path):
 
 def test_tsv(tmp_path):
     path = write(tmp_path, "in.tsv", 'text\ttokens\na, b\tx  y\n"c\td"\tz\n')
-    assert read(path, quoting=True) == [InputExample(0, "a, b"), InputExample(1, "c\td")]
-    assert read(path, quoting=True, tokens_field="tokens") == [of_words(0, "x y"), of_words(1, "z")]
+    assert read(path, format="csv") == [InputExample(0, "a, b"), InputExample(1, "c\td")]
+    assert read(path, format="csv", tokens_field="tokens") == [of_words(0, "x y"), of_words(1, "z")]
 
 
 def test_quotes_in_tsv_are_text(tmp_path):
@@ -39,16 +39,16 @@ def test_quotes_in_tsv_are_text(tmp_path):
         InputExample("2", '"no end'),
         InputExample("3", 'last"'),
     ]
-    with pytest.raises(InputError, match=r"in\.tsv, line 2: .*pass quoting=False"):
-        read(path, quoting=True)
+    with pytest.raises(InputError, match=r"in\.tsv, line 2: .*pass input_format='tsv'"):
+        read(path, format="csv")
 
 
 @pytest.mark.parametrize("content", ['"id"\t"text"\n1\ta\n', 'id\ttext\n1\t"a\tb"\n'])
 def test_a_tsv_whose_fields_are_quoted_is_refused_with_the_cure(tmp_path, content):
     path = write(tmp_path, "in.tsv", content)
-    with pytest.raises(InputError, match="quoting"):
+    with pytest.raises(InputError, match="input_format='csv'"):
         read(path)
-    assert len(read(path, quoting=True)) == 1
+    assert len(read(path, format="csv")) == 1
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,6 @@ def test_a_tsv_without_a_header(tmp_path, caplog):
 @pytest.mark.parametrize("content", ["", "\ufeff", "\n\n", "id,text\n", "sep=;\n"])
 def test_tables_without_rows(tmp_path, content):
     assert read(write(tmp_path, "in.csv", content)) == []
-
-
-def test_quotes_in_csv_can_be_text(tmp_path):
-    path = write(tmp_path, "in.csv", 'text\n"a" b\n')
-    assert read(path, quoting=False) == [InputExample(0, '"a" b')]
 
 
 def test_a_csv_field_may_be_long(tmp_path):
