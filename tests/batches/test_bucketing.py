@@ -13,7 +13,6 @@ from bert_features.batches.bucketing import (
     resolve_buckets,
 )
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -58,12 +57,6 @@ def test_the_rows_of_two_devices(given, limits, rows):
     config = ExtractConfig.of({"checkpoint": "absent", **given})
     shapes = device_shapes(config, 16, packed=False, devices=2, **limits)
     assert (shapes.buckets, shapes.rows, shapes.multiple) == ((16,), (rows,), 2)
-
-
-@pytest.mark.parametrize(("buckets", "length"), [((2, 8), 8), ((8,), 2), ((8, 8), 8), ((9, 8), 9)])
-def test_impossible_buckets_are_refused(buckets, length):
-    with pytest.raises(ConfigError, match="buckets"):
-        resolve_buckets(buckets, length)
 
 
 @pytest.mark.parametrize("whole", [True, False])

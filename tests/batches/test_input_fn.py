@@ -134,20 +134,6 @@ def test_no_examples_give_no_batches(tokenizer):
     assert run([], tokenizer) == []
 
 
-def test_the_input_is_read_as_it_is_needed(tokenizer):
-    taken = 0
-
-    def endless():
-        nonlocal taken
-        while True:
-            yield InputExample(taken, "is this")
-            taken += 1
-
-    input_fn = TextInputFn(endless, tokenizer, buckets=BUCKETS, megabatch_tokens=1000)
-    next(iter(input_fn({"batch_size": 4})))
-    assert 0 < taken < 100_000
-
-
 def test_windows_have_columns_of_their_own(tokenizer):
     """20 pieces in rows of 12: three windows, which own each token once."""
     examples = [InputExample(0, "this " * 20)]

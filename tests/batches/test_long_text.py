@@ -10,7 +10,7 @@ import pytest
 from bert_features.batches.long_text import LongText, kept_lengths
 from bert_features.batches.rows import Layout
 from bert_features.batches.words import PieceRuns
-from bert_features.errors import ConfigError, InputError
+from bert_features.errors import InputError
 
 CLS, SEP = -101, -102
 
@@ -189,19 +189,6 @@ def test_words_that_are_cut(policy, num_pieces):
 def test_the_rows_that_a_piece_may_stand_in(settings, copies):
     """Of 8 pieces those at 6 and 7 are in the windows from 0, 3 and 6 on."""
     assert LongText(*settings).max_copies == copies
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (("window", 10, 8), "a window of max_seq_length 10 holds 8 pieces .* from 1 to 7"),
-        (("window", 10, 0), "stride is 0"),
-        (("truncate", 10, 2), "stride"),
-    ],
-)
-def test_strides_that_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        LongText(*settings)
 
 
 @pytest.mark.parametrize("seq_length", [3, 4])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_features.batches.bucketing import BatchShapes, cut_batches, packed_buckets, plan_batches
+from bert_features.batches.bucketing import BatchShapes, cut_batches, packed_buckets
 from bert_features.batches.packed_rows import pack
 from bert_features.config.packing import MAX_PACKED_TEXTS
 
@@ -78,20 +78,6 @@ def test_texts_of_more_tokens_than_16_bits_can_count():
 def test_at_most_so_many_texts_share_a_row():
     packed = pack(np.full(2 * MAX_PACKED_TEXTS + 1, 2), (128,))
     assert sorted(np.diff(packed.splits)) == [1, MAX_PACKED_TEXTS, MAX_PACKED_TEXTS]
-
-
-@pytest.mark.parametrize("median", [20, 90])
-def test_little_is_padding(median):
-    """175,000 tokens: a megabatch of 768 values in float16, or of their sequence vectors."""
-    rng = np.random.default_rng(0)
-    lengths = np.round(median * np.exp(0.8 * rng.standard_normal(20_000))).astype(np.int64)
-    lengths = np.clip(lengths, 3, 512)
-    lengths = lengths[: np.searchsorted(np.cumsum(lengths), 175_000)]
-    shapes = packed_shapes(16384)
-    plan = plan_batches(lengths, shapes)
-    assert plan.rows @ plan.lengths / lengths.sum() < 1.03
-    pairs = set(zip(plan.rows.tolist(), plan.lengths.tolist(), strict=True))
-    assert pairs <= {(128, 128), (16, 128), (32, 512), (4, 512)}
 
 
 def packed_shapes(tokens, *, max_seq_length=512, multiple=1):

@@ -47,25 +47,6 @@ def test_onednn_turned_off(root, monkeypatch):
     assert on.details["onednn"] is True
 
 
-@pytest.mark.parametrize(
-    ("limit", "best", "dtypes"),
-    [
-        ("", "AMX", ["bfloat16", "int8"]),
-        ("AVX512_CORE_BF16", "AVX512_BF16", ["float32", "bfloat16", "int8"]),
-        ("AVX512_CORE_VNNI", "AVX512_VNNI", ["int8"]),
-        ("AVX512_CORE", "AVX512", []),
-    ],
-)
-def test_a_cpu_with_amx(root, monkeypatch, limit, best, dtypes):
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    write(root / "proc" / "cpuinfo", "flags : avx2 avx512f avx512_vnni avx512_bf16 amx_bf16\n")
-    finding = machine.check_cpu({"ONEDNN_MAX_CPU_ISA": limit})
-    assert ("computes with AMX" in finding.found) is (best == "AMX")
-    assert f"oneDNN on, with {best}" in finding.found
-    assert ("--precision int8 computes with VNNI" in finding.found) is ("int8" in dtypes)
-    assert (finding.details["onednn_class"], finding.details["fixed_weights"]) == (best, dtypes)
-
-
 def test_onednn_is_not_mentioned_on_arm(root, monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     write(root / "proc" / "cpuinfo", "Features : asimd bf16\n")
@@ -108,22 +89,6 @@ def test_what_is_in_the_cache(tmp_path, monkeypatch):
     assert "mine (2.0 MB)" in contents.found
 
 
-def test_a_cache_that_is_not_there_yet(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "a" / "b"))
-    finding = machine.check_cache()
-    assert finding.status == "ok"
-    assert "empty" in finding.found
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_cache_that_needs_what_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "platformdirs", None)
-    monkeypatch.delenv("BERT_FEATURES_CACHE", raising=False)
-    finding = machine.check_cache()
-    assert finding.status == "broken"
-    assert "cannot be checked: import of platformdirs" in finding.found
-
-
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     write(tmp_path / "file")
     monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file" / "cache"))
@@ -133,16 +98,6 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     command, _, place = finding.remedy.partition("=")
     assert command == "export BERT_FEATURES_CACHE"
     assert machine.write_problem(Path(place)) is None
-
-
-def test_permission_denied(tmp_path, monkeypatch):
-    def refuse(**kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(machine.tempfile, "TemporaryFile", refuse)
-    finding = machine.check_output(tmp_path)
-    assert finding.status == "broken"
-    assert finding.found == f"cannot write {tmp_path}: Permission denied"
 
 
 def test_an_output_that_cannot_be_written_is_broken(world, doctor, tmp_path):

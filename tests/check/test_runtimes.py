@@ -9,11 +9,9 @@ from bert_features.check.runtimes import (
     Outcome,
     Runtimes,
     ask,
-    check_imports,
     check_jax_numbers,
     last_words,
 )
-from tests.check.made_up_site import verdict
 
 ABORTS = "ConfigureDistributedTpuOp_DoWork not available in this library."
 
@@ -87,13 +85,6 @@ def test_an_import_that_fails(world, doctor, program, found):
         "pip install --force-reinstall --no-deps 'tensorflow==2.20.*'"
     )
     assert "import keras" not in findings  # unknown
-
-
-def test_the_cause_of_a_failure_is_fixed_first():
-    dead = Outcome(ended_in="tensorflow", ending="the process died of SIGABRT")
-    remedies = {"tensorflow-text": "fix text", "libtpu": "fix libtpu"}
-    (finding,) = check_imports(Runtimes(dead), remedies)
-    assert verdict(finding) == ("broken", "fix libtpu")
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -71,15 +70,6 @@ def test_flush_writes_everything():
     file.write(b"more")
     file.close()
     assert raw.content == WANTED + b"more"
-
-
-def test_a_small_file_has_no_thread():
-    raw = Recorder()
-    file = BehindFile(raw, pytest.fail)
-    file.write(b"123456789")
-    file.close()
-    assert raw.content == b"123456789"
-    assert raw.threads == {threading.get_ident()}
 
 
 def test_a_small_piece_may_change_afterwards():
@@ -159,21 +149,6 @@ def test_a_file_that_cannot_be_closed_ends_its_thread():
     with pytest.raises(OSError, match="no"):
         file.close()
     assert threading.active_count() == before
-
-
-def test_without_threads_the_caller_writes(monkeypatch):
-    """As when the interpreter ends, which lets no thread begin."""
-
-    def refuse(*_):
-        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
-    raw = Recorder()
-    file = BehindFile(raw, pytest.fail)
-    write_parts(file)
-    file.close()
-    assert raw.content == WANTED
-    assert raw.threads == {threading.get_ident()}
 
 
 def test_a_file_is_written_in_an_exit_handler(tmp_path):

@@ -96,20 +96,6 @@ def test_a_file_in_the_place_of_the_cache(cache, computing):
     assert cache.read_text() == "in the way"
 
 
-def test_a_full_disk(monkeypatch, cache, computing):
-    def full(path, content):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
-    assert from_cache("models", [b"a"], computing) == CONTENT
-    assert not [path for path in cache.rglob("*") if path.is_file()]
-
-
-def test_without_a_home(monkeypatch, computing):
-    monkeypatch.setenv("BERT_FEATURES_CACHE", "~nobody_of_this_name/cache")
-    assert from_cache("models", [b"a"], computing) == CONTENT
-
-
 def test_an_error_of_the_computation_is_not_hidden(cache):
     with pytest.raises(ZeroDivisionError):
         from_cache("models", [b"a"], lambda: bytes(1 // 0))

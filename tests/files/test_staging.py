@@ -479,17 +479,6 @@ class TestTargets:
         with pytest.raises(OutputError, match=f"x {other}"):
             check_target(target, overwrite=True, folder=not folder)
 
-    def test_a_name_that_is_too_long(self, tmp_path):
-        name = "é" * 128  # of two bytes each
-        with pytest.raises(CheckpointError, match="é has a name of 256 bytes; allowed: at most 25"):
-            check_target(tmp_path / name, overwrite=False, error=CheckpointError)
-        check_target(tmp_path / name[1:], overwrite=False)
-
-    def test_below_a_file(self, tmp_path):
-        (tmp_path / "f").write_text("")
-        with pytest.raises(OutputError, match=r"/f is not a folder"):
-            check_target(tmp_path / "f" / "g", overwrite=False)
-
     def test_a_symbolic_link_leads_to_its_file(self, tmp_path):
         (tmp_path / "real").write_text("old")
         (tmp_path / "link").symlink_to("real")

@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -64,13 +63,6 @@ def test_overwrite_replaces_the_file_and_its_sidecar(tmp_path: Path, format: str
 
 
 @all_formats
-def test_a_name_that_is_too_long(tmp_path: Path, format: str) -> None:
-    with pytest.raises(OutputError, match=r"has a name of (256|270) bytes; allowed: at mos"):
-        open_writer(tmp_path / ("x" * 256), format=format, features=ONE, metadata={})
-    assert list(tmp_path.iterdir()) == []
-
-
-@all_formats
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("older", [True, False])
 def test_an_exception_leaves_things_as_they_were(
@@ -109,28 +101,6 @@ def test_an_interrupt_inside_write(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutputError, match="it was closed already"):
         writer.write(make_batch(ONE, [1]))
-
-
-@all_formats
-def test_a_failure_of_close_leaves_things_as_they_were(
-    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "f"
-    write(path, format, ONE, make_batch(ONE, [5]))
-    before = files_of(tmp_path)
-    rename = Path.replace
-
-    def fail_at_the_end(self: Path, target: Path) -> Path:
-        if Path(target) == path:
-            raise OSError(5, os.strerror(5))
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "replace", fail_at_the_end)
-    writer = open_writer(path, format=format, features=ONE, metadata={"run": 2}, overwrite=True)
-    writer.write(make_batch(ONE, [1]))
-    with pytest.raises(OutputError, match="Input/output error"):
-        writer.close()
-    assert files_of(tmp_path) == before
 
 
 def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
@@ -245,9 +215,3 @@ def test_a_symbolic_link_is_followed(tmp_path: Path, format: str) -> None:
     if (sidecar := real.with_name("real.metadata.json")).exists():
         sidecar.rename(beside)  # as in stores that link to files by other names
         assert len(read_features(link, format=format)) == 1
-
-
-@pytest.mark.parametrize("format", ["parquet", "npz", "hdf5"])
-def test_the_longest_name(tmp_path: Path, format: str) -> None:
-    write(tmp_path / ("x" * 255), format, ONE, make_batch(ONE, [1]))
-    assert len(read_features(tmp_path / ("x" * 255), format=format)) == 1

@@ -36,19 +36,14 @@ def make(toy, **settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"layers": ("embeddings", 0)},
         {"level": "word"},
         {"level": "sequence", "pooling": "cls+mean", "normalize": True},
         {"level": "sequence", "dtype": "binary"},
-        {"level": "span"},
         {"level": "span", "spans": "4/1"},
-        {"kind": "attention"},
         {"kind": "attention", "level": "word", "heads": (0, 1)},
-        {"long_text": "window", "max_seq_length": 8},
-        {"long_text": "error"},
+        {"long_text": "window", "max_seq_length": 8, "prompt": "a b "},
         {"long_text": "error", "max_seq_length": 3},
-        {"prompt": "a b "},
         {"precision": "bfloat16"},
     ],
     ids=str,
@@ -218,12 +213,8 @@ FILES = [
     (DENSE, flip_last_bit, r"^other: checkpoint \w+… and \w+… \(their canaries agree\)"),
     (DENSE, edit_pieces, r"^other: vocabulary\.sha256 \w+… and \w+…"),
     (DENSE, edit_normalizer(strip_accents=False), r"vocabulary\.(rules|sha256)"),
-    (DENSE, edit_normalizer(handle_chinese_chars=False), r"vocabulary\.(rules|sha256)"),
     (DENSE, edit("config.json", layer_norm_eps=1e-3), "layer_norm_eps 1e-12 and 0.001"),
-    (DENSE, edit("config.json", hidden_act="relu"), "hidden_act 'gelu_erf' and 'relu'"),
-    (DENSE, edit("config.json", num_attention_heads=8), "num_attention_heads"),
     (DENSE, edit("config.json", hidden_dropout_prob=0.5), IDLE),
-    (DENSE, edit("config_sentence_transformers.json", similarity_fn_name="dot"), IDLE),
     (
         DENSE,
         edit("config_sentence_transformers.json", default_prompt_name="a", prompts={"a": "the "}),
@@ -242,17 +233,6 @@ FILES = [
         r"other: sides\.document\.skip_ids \[.*\] and \[\]$",
     ),
     (
-        LATE,
-        edit("config_sentence_transformers.json", prompts={"document": "", "query": "the "}),
-        "other: ",
-    ),
-    (LATE, edit("sentence_bert_config.json", document_length=12), "other: "),
-    (
-        STANFORD,
-        edit("artifact.metadata", mask_punctuation=False),
-        r": sides\.document\.skip_ids \[",
-    ),
-    (
         STANFORD,
         edit("artifact.metadata", attend_to_mask_tokens=False),
         r": sides\.query\.fill_attended True and False \(of queries alone\)$",
@@ -267,7 +247,6 @@ FILES = [
         edit("1_SpladePooling/config.json", pooling_strategy="sum"),
         "pooling 'max.*' and 'sum",
     ),
-    (SPARSE, edit("1_SpladePooling/config.json", activation_function="log1p_relu"), "pooling"),
 ]
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.formats import read_features
-from bert_features.formats.checks import check_name
 from bert_features.formats.records import FeatureBatch, Rows
 from tests.formats.feature_files import ONE, SUFFIX, all_formats, make_batch, write
 
@@ -27,12 +26,6 @@ def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: s
     with pytest.raises(OutputError, match=r"unique_ids holds '.*', which has a NUL or a lone surr"):
         write(path, format, ONE, batch, id_type="str")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["tokens", "Tokens", "WORD_starts", "metadata", "a/b", "", ".."])
-def test_names_that_are_columns_already(name: str) -> None:
-    with pytest.raises(OutputError, match=r"output name .*(is reserved for a column|contains '/')"):
-        check_name(name)
 
 
 def wrong_batches() -> Iterator[FeatureBatch]:

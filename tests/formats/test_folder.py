@@ -156,20 +156,6 @@ def test_only_a_few_shards_are_open(tmp_path: Path, format: str) -> None:
         gc.enable()
 
 
-def test_a_shard_that_is_used_again_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_many(tmp_path / "folder", "npz", 6)
-    folder = read_features(tmp_path / "folder")
-    assert isinstance(folder, FeatureFolder)
-    opened = []
-    open_shard = folder._open
-    monkeypatch.setattr(folder, "_open", lambda number: opened.append(number) or open_shard(number))
-    for shard in (0, 1, 2, 3, 0, 4, 0, 5, 0, 1):
-        folder[2 * shard]
-    assert opened == [1, 2, 3, 4, 5, 1]
-
-
 def test_threads_share_a_folder(tmp_path: Path) -> None:
     write_many(tmp_path / "folder", "npz")
     folder = read_features(tmp_path / "folder")
@@ -285,16 +271,6 @@ def test_a_folder_that_is_refused(
     with pytest.raises(OutputError, match=f"^cannot read {expected}") as caught:
         read_features(manifest.folder)
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"cannot read .*absent: No such file or directory; pass"):
-        FeatureFolder(tmp_path / "absent")
-    with pytest.raises(OutputError, match=r"cannot read .*absent: No such file or directory; pass"):
-        read_features(tmp_path / "absent" / MANIFEST)
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"cannot read .*file: Not a directory; pass"):
-        FeatureFolder(tmp_path / "file")
 
 
 @two_formats

@@ -10,11 +10,7 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.formats import (
-    DTYPES,
-    FORMATS,
-    SUFFIXES,
     IdType,
-    check_dtype,
     open_writer,
     output_format,
     read_features,
@@ -113,37 +109,6 @@ def test_bfloat16(tmp_path: Path, format: str) -> None:
     np.testing.assert_array_equal(
         received, np.array([r.features["sentence"].astype(np.float32) for r in expected])
     )
-
-
-@pytest.mark.parametrize("format", ["parquet", "arrow", "npz", "hdf5"])
-def test_a_dtype_that_a_format_has_not(format: str) -> None:
-    message = (
-        f"dtype is 'bfloat16'; format '{format}' holds float16, float32, int8, binary; choose one "
-        "of these, or a format that holds bfloat16: jsonl, tfrecord"
-    )
-    with pytest.raises(OutputError, match=message):
-        check_dtype(format, "bfloat16")
-    assert DTYPES.keys() == FORMATS.keys()
-
-
-def test_unknown_formats_and_suffixes(tmp_path: Path) -> None:
-    allowed = "allowed: parquet, arrow, jsonl, npz, hdf5, tfrecord"
-    with pytest.raises(OutputError, match=f"format 'csv' is unknown; {allowed}"):
-        open_writer(tmp_path / "f.csv", format="csv", features=ONE, metadata={})
-    with pytest.raises(OutputError, match=f"format 'csv' is unknown; {allowed}"):
-        read_features(tmp_path / "f.npz", format="csv")
-    with pytest.raises(
-        OutputError, match=r"suffix '\.csv', which belongs to no format; allowed: \.parquet, "
-    ):
-        read_features(tmp_path / "f.csv")
-    with pytest.raises(OutputError, match=r"cannot read .*/f: No such file or directory"):
-        read_features(tmp_path / "f")
-    (tmp_path / "f").touch()
-    with pytest.raises(
-        OutputError, match=r"f has no suffix; allowed: \.parquet, .*rename it, or name its format"
-    ):
-        read_features(tmp_path / "f")
-    assert set(SUFFIXES.values()) == set(FORMATS)
 
 
 def test_the_format_of_an_output() -> None:

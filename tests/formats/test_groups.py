@@ -1,7 +1,6 @@
 """Groups of Parquet and Arrow: their sizes, and which of them are read."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,30 +63,6 @@ def test_parquet_is_read_where_it_is_wanted(
     for far in (lambda: file[7], lambda: list(file[5:]), lambda: file.ragged("layer_output_0")):
         with pytest.raises(OutputError, match=r"cannot read .* as parquet: it is damaged"):
             far()
-
-
-@both_formats
-def test_the_last_group_is_kept(
-    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bert_features.formats.groups.ENOUGH_ROWS", 2)
-    path = tmp_path / f"f.{format}"
-    write(path, format, ONE, *(make_batch(ONE, [2, 3], first_id=2 * i) for i in range(3)))
-    file: Any = read_features(path)
-    read = file._read_group
-    groups: list[int] = []
-
-    def count(group: int) -> Any:
-        groups.append(group)
-        return read(group)
-
-    monkeypatch.setattr(file, "_read_group", count)
-    first = file[2]
-    assert [file[i].unique_id for i in (3, 2, 0, 1, 5)] == [3, 2, 0, 1, 5]
-    assert groups == [1, 0, 2]
-    assert first.features["layer_output_0"].base is None or (
-        first.features["layer_output_0"].base.nbytes == 4 * 3 * 4
-    )  # a record does not keep its group in memory
 
 
 @both_formats

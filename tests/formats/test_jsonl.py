@@ -52,15 +52,6 @@ def test_jsonl_without_its_sidecar(tmp_path: Path, name: str) -> None:
         assert_same(received, dataclasses.replace(expected, features=same))
 
 
-def test_all_records_are_read_without_a_scan_for_their_places(tmp_path: Path) -> None:
-    write(tmp_path / "f.jsonl", "jsonl", ONE, make_batch(ONE, [2, 1, 3]))
-    with read_features(tmp_path / "f.jsonl") as file:
-        assert [record.unique_id for record in file] == [0, 1, 2]
-        assert "_offsets" not in vars(file)
-        assert [record.unique_id for record in file[1:]] == [1, 2]
-        assert "_offsets" in vars(file)
-
-
 def test_jsonl_is_the_official_line(tmp_path: Path) -> None:
     features = (
         Feature("layer_output_0", (-1,), "none", 2, "float32"),
@@ -172,12 +163,6 @@ def test_the_lines_on_standard_output_are_those_of_a_file(
     expected = (tmp_path / "f.jsonl").read_bytes()
     assert capfdbinary.readouterr().out == expected
     assert (writer.records, writer.bytes_written) == (4, len(expected))
-
-
-def test_standard_output_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(OutputError, match="cannot write to standard output"):
-        StreamWriter(ONE)
 
 
 def test_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:

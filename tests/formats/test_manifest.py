@@ -192,12 +192,6 @@ def test_the_manifest_of_another_version(tmp_path: Path, version: Any) -> None:
         Manifest.read(tmp_path)
 
 
-def test_a_folder_without_a_manifest(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(OutputError, match=rf"cannot read {folder}/_manifest.json: No such"):
-            Manifest.read(folder)
-
-
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     manifest = make_manifest(tmp_path / "absent", "npz", [1])
     with pytest.raises(OutputError, match=r"_manifest\.json"):

@@ -1,11 +1,9 @@
 """Records and batches in a terminal: shapes, never a dump of numbers."""
 
 import numpy as np
-import pytest
 
 from bert_features.config.levels import LEVELS
-from bert_features.formats import open_writer, read_features
-from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Rows, WordSpans
+from bert_features.formats.records import Feature, FeatureBatch, FeatureRecord, Rows
 from tests.formats.feature_files import assert_all_same, make_batch, mix
 
 TOKENS = Rows(
@@ -64,35 +62,6 @@ def test_neighbours_are_joined_without_a_copy():
         assert joined.dtype == parts[0].dtype
         assert joined.tolist() == [row for part in parts for row in part.tolist()], name
         assert np.shares_memory(joined, whole) == (name in ("neighbours", "shapes")), name
-
-
-def test_words_and_batches():
-    spans = WordSpans(*(np.arange(3),) * 4)
-    record = FeatureRecord("x", {}, words=("a",), word_spans=spans)
-    assert repr(record) == (
-        "FeatureRecord(unique_id='x', features={}, words=('a',), word_spans=WordSpans("
-        "starts=int64 [3], ends=int64 [3], type_ids=int64 [3], num_pieces=int64 [3]))"
-    )
-    assert repr(BATCH).startswith(
-        "FeatureBatch(unique_ids=int64 [2], sequence={'s': float16 [2, 4]}, levels={'token': Rows("
-    )
-    assert "\n" not in repr(BATCH)
-
-
-@pytest.mark.parametrize("name", ["o.parquet", "o.jsonl"])
-def test_files_and_slices(tmp_path, name):
-    features = FEATURES[:1] if name == "o.jsonl" else FEATURES
-    path = tmp_path / name
-    file_format = path.suffix[1:]
-    with open_writer(
-        path, format=file_format, features=features, metadata={}, id_type="int"
-    ) as writer:
-        writer.write(BATCH)
-    shown = "t float32 [tokens, 4]" + (", s float16 [4]" if name == "o.parquet" else "")
-    with read_features(path) as file:
-        assert len(file) == 2
-        assert repr(file) == f"<{file_format} file {path}: 2 records of {shown}>"
-        assert repr(file[1:]) == f"<records 1:2 of {path}: {shown}>"
 
 
 def test_each_level_names_its_units():

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features.errors import OutputError
 from bert_features.files.checksums import checksum_of_file
-from bert_features.formats import check_output, open_writer, read_features, sidecar
+from bert_features.formats import check_output, open_writer, read_features
 from bert_features.formats.records import FeatureBatch
 from tests.formats.feature_files import ONE, SIDECARS, make_batch
 
@@ -37,20 +37,6 @@ def test_a_sidecar_records_its_features_file(tmp_path: Path, format: str) -> Non
     # The file is smaller than 128 KiB.
     assert content["features_file"]["ends_crc32c"] == checksum_of_file(path)
     assert read_features(path, format=format).metadata["run"] == 1
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 40])
-def test_both_ends_of_a_file_count(
-    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bert_features.files.checksums.END_BYTES", 8)
-    path = tmp_path / "f"
-    content = bytes(range(size))
-    path.write_bytes(content)
-    ends = sidecar._ends(path)
-    assert ends["bytes"] == size
-    path.write_bytes(content[:8] + content[max(size - 8, 8) :])
-    assert ends["ends_crc32c"] == checksum_of_file(path)
 
 
 @sidecar_formats

@@ -235,8 +235,3 @@ def test_every_format_names_what_was_lost(tmp_path, format, monkeypatch):
     plain = read_features(tmp_path / f"g{SUFFIX[format]}")
     assert "losses" not in plain.metadata
     np.testing.assert_array_equal(file.ragged("int8")[0], plain.ragged("int8")[0])
-
-
-def test_features_of_floats_have_no_scales_in_the_metadata():
-    assert "scale" not in FLOATS.to_metadata()  # earlier versions refuse a key that they lack
-    assert INT8.describe() == "int8 int8 [11]"

@@ -5,13 +5,11 @@ import os
 import subprocess
 import sys
 import textwrap
-import weakref
 from pathlib import Path
 
 import pytest
 
 from bert_features.machine import library_pages
-from bert_features.machine import quiet_tensorflow as quiet
 from bert_features.machine.quiet_tensorflow import _without_garbage_collection
 
 
@@ -104,51 +102,6 @@ def test_memory_in_the_place_of_a_library_stays(tmp_path):
     assert (result.stdout, result.stderr) == ("7\n8\n", "")
 
 
-@pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_writing_by_arrow_loads_no_pandas_in_a_process_of_our_own(tmp_path, format):
-    """Arrow imports it for the first array that it writes; a table of pandas is still possible."""
-    pytest.importorskip("pandas")
-    program = """
-        import sys
-        import numpy as np
-        from bert_features.formats import open_writer, read_features
-        from bert_features.formats.records import Feature, FeatureBatch, Rows
-        from bert_features.machine.quiet_tensorflow import claim_process
-        claim_process()
-        vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-        columns = {"tokens": np.array(["a", "b", "c"], object), "token_ids": np.arange(3)}
-        tokens = Rows(np.array([0, 3]), columns, {"x": vectors})
-        batch = FeatureBatch(np.arange(1), levels={"token": tokens})
-        path, format = sys.argv[1:]
-        features = (Feature("x", (-1,), "none", 2, "float32"),)
-        with open_writer(path, format=format, features=features, metadata={}) as writer:
-            writer.write(batch)
-        print("pandas" in sys.modules)
-        with read_features(path) as file:
-            print(*file[0].tokens, file[0].features["x"].sum())
-            print(*file.to_pandas()["x"][0][2])
-    """
-    program = textwrap.dedent(program)
-    command = [sys.executable, "-c", program, str(tmp_path / f"x.{format}"), format]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\na b c 15.0\n4.0 5.0\n", "")
-
-
-@pytest.mark.parametrize(
-    ("is_own", "many_batches", "limited"), [(True, True, [1]), (True, False, []), (False, True, [])]
-)
-def test_kernels_have_one_thread_in_a_process_of_our_own(
-    monkeypatch, is_own, many_batches, limited
-):
-    calls = []
-    monkeypatch.setitem(sys.modules, "tensorflow", object())
-    monkeypatch.setattr(quiet, "_is_own_process", is_own)
-    monkeypatch.setattr(quiet, "activate_runtime", lambda runtime, device: None)
-    monkeypatch.setattr(quiet.hardware, "keep_kernels_on_one_thread", lambda: calls.append(1))
-    quiet.import_tensorflow(many_batches=many_batches)
-    assert calls == limited
-
-
 @pytest.mark.parametrize("claims", [True, False])
 def test_a_process_of_our_own_looks_for_no_garbage_as_it_ends(claims):
     """Exit handlers are called before, and standard output is flushed."""
@@ -196,31 +149,6 @@ def nothing_frozen():
     yield
     gc.enable()
     gc.freeze()
-
-
-class Thing:
-    """A thing in a circle: only a collection frees it."""
-
-    def __init__(self):
-        self.itself = self
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("nothing_frozen")
-def test_an_import_is_not_interrupted_by_collections():
-    collections = []
-    with _without_garbage_collection():
-        gc.callbacks.append(note := lambda phase, info: collections.append(phase))
-        kept, things = [[] for _ in range(10 * gc.get_threshold()[0])], Thing()
-        gc.callbacks.remove(note)
-    assert not collections
-    assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
-    assert any(old is kept for old in gc.get_objects(generation=2))
-    freed = weakref.ref(things)
-    del things
-    gc.collect()
-    assert freed() is None
 
 
 @pytest.mark.usefixtures("nothing_frozen")
