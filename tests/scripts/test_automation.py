@@ -12,7 +12,6 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
 PUBLISHES = {"release.yml": "pypi", "docs.yml": "github-pages"}
@@ -77,29 +76,3 @@ def test_a_release_needs_a_tag_and_the_checks_of_the_script():
     assert workflow[True] == {"push": {"tags": ["v*"]}}
     assert workflow["jobs"]["publish"]["needs"] == "build"
     assert "bash scripts/release.sh dist" in [step.get("run") for step in steps(workflow)]
-
-
-def test_hooks_call_the_programs_of_the_tests():
-    (repository,) = load(ROOT / ".pre-commit-config.yaml")["repos"]
-    assert repository["repo"] == "local"  # others are fetched
-    wanted = re.findall(r"^(\w+)", SETUP["options.extras_require"]["test"], re.MULTILINE)
-    for hook in repository["hooks"]:
-        folder, _, program = hook["entry"].split()[0].rpartition("/")
-        assert (folder, hook["language"]) == (".venv/bin", "system")
-        assert program in wanted
-
-
-@pytest.mark.parametrize("path", [p for p in FORMS if p.name != "config.yml"], ids=lambda p: p.name)
-def test_a_form_asks_for_the_output_of_doctor(path):
-    fields = {field.get("id"): field["attributes"] for field in load(path)["body"]}
-    assert "`bert-features doctor" in fields["doctor"]["label"]
-
-
-def test_the_citation_agrees_with_the_metadata():
-    citation = load(ROOT / "CITATION.cff")
-    metadata = SETUP["metadata"]
-    assert citation["title"] == metadata["name"]
-    assert citation["license"] == metadata["license_expression"]
-    assert citation["abstract"] == metadata["description"]
-    assert citation["keywords"] == metadata["keywords"].split(", ")
-    assert "version" not in citation  # setup.cfg alone states it

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_features.config.bert_config import BertConfig
-
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -65,23 +63,6 @@ def test_it_runs_without_tensorflow(without, tmp_path):
         # 2 blocks of 4 * 32 * 32 + 2 * 32 * 64 weights, and 2 * 32 products for each token seen.
         flops = 2 * 2 * (8192 + 2 * 32 * row["length"])
         assert row["tflops"] == pytest.approx(row["tokens_per_second"] * flops / 1e12)
-
-
-@pytest.mark.parametrize(
-    ("device", "peak"),
-    [
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA H100 PCIe", 756),
-        ("NVIDIA A10G", None),  # another chip than the A10
-        ("NVIDIA L4", 121),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
-        ("cpu", None),
-    ],
-)
-def test_the_chip_is_known_by_its_name(scripts, device, peak):
-    from gpu import peak_of
-
-    assert peak_of(device) == peak
 
 
 class FakeWorker:
@@ -149,30 +130,3 @@ def test_a_program_with_other_vectors_has_no_time(scripts, monkeypatch, vectors,
     assert problem.startswith("wrong, BERT-Base, 128 tokens: its vectors differ from ours")
     assert part in problem
     assert f"Problem: {problem}" in text
-
-
-def test_a_program_that_fails_on_the_way_leaves_the_others(scripts, monkeypatch):
-    from benchmarking.gpu_workers import ProgramError
-
-    class Failing(FakeWorker):
-        calls = 0
-
-        def seconds(self, rows, length, steps):
-            Failing.calls += 1
-            if Failing.calls > 4:  # three sizes, one round
-                raise ProgramError("OutOfMemoryError: later")
-            return super().seconds(rows, length, steps)
-
-    report, text = measured(monkeypatch, failing=Failing(np.ones((4, 8), np.float32), 1e6))
-    rounds = {row["program"]: len(row["rounds"]) for row in report["results"]}
-    assert rounds == {"bert_features": 5, "failing": 1}
-    assert report["problems"] == ["failing, BERT-Base, 128 tokens: OutOfMemoryError: later"] * 4
-    assert "speed-up over the faster peer 4.00" in text
-
-
-def test_a_worker_reports_what_failed(scripts):
-    from benchmarking.gpu_workers import ProgramError, Worker
-
-    config = BertConfig(vocab_size=8, hidden_size=4, num_attention_heads=2, num_hidden_layers=1)
-    with pytest.raises(ProgramError, match="KeyError: 'word2vec'"):
-        Worker("word2vec", config, "cpu")

@@ -39,22 +39,6 @@ def test_errors(arguments: list[str], status: int, message: str):
     assert "Traceback" not in result.stderr
 
 
-def test_texts_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from benchmarking.corpora import CORPORA
-
-    lines = [f"line {i} of the texts" for i in range(50)]
-    assert set(CORPORA) == {"ud_ewt", "long", "lognormal"}
-    for make in CORPORA.values():
-        first, second = make(lines), make(lines)
-        assert first.texts == second.texts
-        assert first.sample(3).texts == second.sample(3).texts
-        assert len(first.sample(3).texts) == 3
-    long = [len(text.split()) for text in CORPORA["long"](lines).texts]
-    assert min(long) >= 250
-    assert max(long) > 512  # some do not fit a row
-
-
 def test_the_parts_of_the_first_feature_exist(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from benchmarking.first_feature import _PARTS
@@ -116,24 +100,6 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         latency.measure_latency(names, **arguments)
     with pytest.raises(BenchmarkError, match="none of openvino"):
         latency.measure_latency(["openvino fp32"], **arguments)
-
-
-def test_an_environment_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from benchmarking import environments
-    from benchmarking.processes import BenchmarkError
-
-    commands = []
-
-    def run(command, **settings):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, int(command[-1] == "flair"))
-
-    monkeypatch.setattr(environments.subprocess, "run", run)
-    environments.make_environments(["fastembed"])
-    assert commands[0][-2:] == [str(ROOT / "scripts" / "venv.sh"), "fastembed"]
-    with pytest.raises(BenchmarkError, match=r"\.venv-benchmark-flair cannot be made"):
-        environments.make_environments(["flair"])
 
 
 def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -217,20 +183,6 @@ def test_a_peer_whose_vectors_differ_is_not_timed(
     what = "words" if words else "texts"
     with pytest.raises(BenchmarkError, match=f"none of {other} makes vectors of {what}"):
         jobs.run_jobs([], [other], **arguments)
-
-
-def test_cpu_seconds_of_a_server_include_its_further_processes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from benchmarking.servers import Target
-
-    further = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
-    first = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {further!r}])"
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", first], stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert 0.5 <= Target(0, "", "", process.pid).cpu_seconds() < 5
-        process.communicate(b"\n")
 
 
 def test_one_text_at_a_time_in_each_way_of_the_project(monkeypatch: pytest.MonkeyPatch):

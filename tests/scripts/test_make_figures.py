@@ -33,13 +33,6 @@ def test_it_makes_a_figure_of_the_page(tmp_path, monkeypatch):
     assert words_of(tmp_path / "word.svg") == words_of(IMAGES / "word.svg")
 
 
-def test_an_unknown_figure_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [SCRIPT, "bar.svg"])
-    with pytest.raises(SystemExit):
-        runpy.run_path(SCRIPT, run_name="__main__")
-    assert "no figure is called bar.svg; the figures are histogram.svg" in capsys.readouterr().err
-
-
 def words_of(path):
     """The texts of a picture that hold no number: numbers may differ on another CPU."""
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8"))

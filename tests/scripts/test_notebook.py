@@ -124,19 +124,6 @@ def test_it_runs_from_top_to_bottom_in_jupyter(minilm_dir, tmp_path, monkeypatch
     assert len(read_features(tmp_path / "features")) == LINES
 
 
-def test_paths_of_a_run_are_stored_without_their_folder(tmp_path):
-    cells = [nbformat.v4.new_code_cell("run()", id=name) for name in ("extract", "doctor")]
-    stored = nbformat.v4.new_notebook(cells=cells)
-    ran = nbformat.from_dict(stored)
-    for cell in ran.cells:
-        cell.outputs = [nbformat.v4.new_output("stream", text=f"output {tmp_path}/features\n")]
-    RUN_NOTEBOOK["store_outputs"](ran, stored, tmp_path)
-    assert [[output.text for output in cell.outputs] for cell in stored.cells] == [
-        ["output features\n"],
-        [],  # it describes the machine
-    ]
-
-
 def write_texts(name: str) -> None:
     """The first of the notebook's own texts."""
     default = session()

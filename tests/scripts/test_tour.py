@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -105,33 +104,3 @@ def test_a_failed_step_ends_it_and_the_service(
     assert (process.returncode, errors[: len(error)]) == (status, error)
     assert len(errors.splitlines()) == bool(error)
     assert re.search(r"\nbert-features serve --port \d+ &\ncurl [^\n]+\n\Z", printed)
-
-
-def test_a_run_that_ends_before_it_is_killed_is_an_error(made_up: Path, tmp_path: Path) -> None:
-    (made_up / "bert-features").write_text("#!/bin/sh\n")
-    process = start(TOUR, tmp_path / "files", PYTHON=str(made_up / "python"))
-    errors = finish(process)[1]
-    assert process.returncode == 1
-    assert errors.splitlines()[-1].startswith("tour.sh: this command failed: until [ -e shards/")
-
-
-def test_it_says_what_is_missing(made_up: Path, tmp_path: Path) -> None:
-    script = tmp_path / "checkout" / "scripts" / "tour.sh"
-    script.parent.mkdir(parents=True)
-    shutil.copy(TOUR, script)
-    root = script.parents[1]
-    assert finish(start(script, PYTHON="")) == (
-        "",
-        f"tour.sh: {root}/.venv/bin/python is not there; run: bash {root}/scripts/quickstart.sh\n",
-    )
-    python = made_up / "python"
-    assert finish(start(script, made_up, PYTHON=str(python))) == (
-        "",
-        f"tour.sh: {made_up} is not empty; name a new folder\n",
-    )
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without packages
-    assert finish(start(script, PYTHON=str(python), PYTHONPATH="")) == (
-        "",
-        f"tour.sh: {python} lacks packages; "
-        f"run: {python} -m pip install '{root}[demo,plot,serve]'\n",
-    )

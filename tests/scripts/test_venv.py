@@ -45,30 +45,6 @@ if [ "$2" = venv ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
 """
 
 
-def test_a_peer_gets_an_environment_of_its_own(tmp_path):
-    """The second time it is kept, and uv looks at the requirements again."""
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    (scripts / "venv.sh").write_text(VENV.read_text())
-    python = tmp_path / "python"
-    python.write_text(PYTHON)
-    python.chmod(0o755)
-    environment = tmp_path / ".venv-benchmark-flair"
-    for _ in range(2):
-        subprocess.run(
-            ["bash", "-c", f"source {scripts}/venv.sh; install_peer flair"],
-            env={**os.environ, "PYTHON": str(python)},
-            check=True,
-            timeout=600,
-        )
-    assert (tmp_path / "calls").read_text() == f"-m venv {environment}\n"
-    calls = (environment / "bin" / "calls").read_text().splitlines()
-    installs = [line for line in calls if line.startswith("-m uv pip install")]
-    assert len(installs) == 2
-    for line in installs:
-        assert line.endswith(f"--requirement {tmp_path}/benchmarks/requirements-flair.txt")
-
-
 def run_venv(command, **variables):
     return subprocess.run(
         ["bash", "-c", f"source {VENV}; {command}"],
