@@ -8,7 +8,6 @@ import importlib.util
 import json
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -66,30 +65,3 @@ def test_its_files_agree() -> None:
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert client
     assert set(extras.split(",")) <= set(setup["options.extras_require"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["someone"], "pass your name on Kaggle and at least one file"),
-        (["Some One", "setup.cfg"], "'Some One' is no name on Kaggle"),
-        (["someone", "missing.txt"], "missing.txt is not a file"),
-        (["someone", "TMP/x.whl"], "x.whl has a name that is kept for other files; rename it"),
-        (["someone", "TMP/dataset-metadata.json"], "dataset-metadata.json has a name that is kept"),
-    ],
-)
-def test_run_refuses(arguments: list[str], message: str, tmp_path: Path) -> None:
-    for name in ("kaggle", "python3"):
-        (tmp_path / name).write_text("#!/bin/sh\nexit 0\n")
-        (tmp_path / name).chmod(0o755)
-    for name in ("x.whl", "dataset-metadata.json"):
-        (tmp_path / name).write_text("a text")
-    ran = subprocess.run(
-        ["bash", FOLDER / "run.sh", *(word.replace("TMP", str(tmp_path)) for word in arguments)],
-        cwd=ROOT,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        text=True,
-        capture_output=True,
-    )
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert message in ran.stderr

@@ -3,13 +3,10 @@
 `scripts/check_cloud.sh skypilot` shows the task to SkyPilot itself.
 """
 
-import configparser
 import os
-import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -66,16 +63,3 @@ def test_the_call_of_the_task_writes_features(home: Path, toy: str) -> None:
     result = CliRunner().invoke(app, [*(here.get(word, word) for word in call), "--layers=-1"])
     assert result.exit_code == 0, result.output
     assert len(read_features(home / "bucket" / "features")) == 1
-
-
-def test_setup_calls_the_script_by_options_that_it_has() -> None:
-    setup = TASK["setup"]
-    subprocess.run(["bash", "-n", "-c", setup], check=True)
-    (line,) = re.findall(r"^bash (scripts/\S+) (.+)$", setup.replace("\\\n", ""), re.MULTILINE)
-    script, arguments = ROOT / line[0], shlex.split(line[1])
-    known = set(re.findall(r"--[a-z]+", script.read_text().split("set -euo pipefail")[0]))
-    assert {word for word in arguments if word.startswith("--")} <= known
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg", encoding="utf-8")
-    extras: Any = arguments[arguments.index("--extras") + 1].split(",")
-    assert set(extras) <= set(settings["options.extras_require"])

@@ -59,10 +59,3 @@ def test_command_line_where_keras_is_to_run_on_jax(toy, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "saved_model.pb").exists()
-
-
-def test_the_help_shows_no_values_that_exports_refuse():
-    shown = " ".join(run("--help").stdout.split())
-    assert "--level <token|sequence>" in shown
-    assert "--dtype <float32|float16|bfloat16>" in shown
-    assert not {"--kind", "--top-k", "--scale-from"} & set(shown.split())

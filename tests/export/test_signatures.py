@@ -70,24 +70,6 @@ def test_training_drops_out_and_gradients_reach_every_variable(encoder, batch):
     assert all(g is not None and np.any(tf.convert_to_tensor(g)) for g in gradients)
 
 
-@pytest.mark.slow
-@pytest.mark.release
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:tf_keras")
-def test_hub_keras_layer_in_tf_keras(hub, toy_ids, batch, weights):
-    import tf_keras
-
-    assert not hub.KerasLayer(str(toy_ids)).trainable_weights
-    layer = hub.KerasLayer(str(toy_ids), trainable=True)
-    inputs = {name: tf_keras.Input((None,), dtype=tf.int32, name=name) for name in IDS}
-    pooled = layer(inputs)["pooled_output"]
-    model = tf_keras.Model(inputs, tf_keras.layers.Dense(1)(pooled))
-    assert len(model.trainable_weights) == 2 + len(weights)
-    before = layer.get_weights()
-    model.compile("sgd", "mse")
-    model.fit(constants(batch), np.ones([3, 1]), verbose=0)
-    assert any(np.any(a != b) for a, b in zip(before, layer.get_weights(), strict=True))
-
-
 def test_rows_that_are_too_long_are_refused(encoder):
     inputs = {name: tf.ones([1, 25], tf.int32) for name in IDS}
     with pytest.raises(

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from bert_features.checkpoints.convert import convert
 from bert_features.errors import CheckpointError, ConfigError, OutputError
 from bert_features.extraction.similarity import compute_similarity
 from bert_features.neighbors import queries
-from bert_features.neighbors.nearest import _places_of, vectors_of_ids
+from bert_features.neighbors.nearest import vectors_of_ids
 from tests import multi_vector, sparse_encoder
 from tests.formats.feature_files import (
     EVERYTHING,
@@ -111,13 +110,6 @@ def test_a_text_of_the_file_finds_itself(extracted):
         assert found[0].unique_id == number
         assert found[0].similarity == pytest.approx(1, abs=1e-5)
         assert found[1].similarity < 0.9999
-
-
-def test_the_model_of_the_last_call_is_kept(extracted, monkeypatch):
-    path = extracted / "features.tfrecord"
-    nearest(path, "is it", feature="text")
-    monkeypatch.delattr("bert_features.extraction.pipeline.Pipeline.__init__")
-    assert nearest(path, TEXTS[3], feature="text")[0].unique_id == 3
 
 
 @pytest.mark.slow
@@ -279,15 +271,3 @@ def test_the_vectors_of_ids_are_those_of_their_records(tmp_path, id_type):
     name = next(each.name for each in EVERYTHING if each.is_sequence and each.dtype == "float32")
     found = vectors_of_ids(file, [str(file.ids[n]) for n in records], name)
     np.testing.assert_array_equal(found, [file[n].features[name] for n in records])
-
-
-def test_looking_up_ids_takes_little_memory():
-    ids = np.arange(200_000)
-    tracemalloc.start()
-    try:
-        places = _places_of({"3", "199999", "x"}, ids)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert places == {"3": 3, "199999": 199_999}
-    assert peak < 4e6  # as Python objects in a dict, all ids take some 30 MB

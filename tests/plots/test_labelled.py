@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import BertFeaturesError, ConfigError, InputError
+from bert_features.errors import ConfigError, InputError
 from bert_features.plots.labelled import read_labelled
 
 TEXTS, LABELS = ["a, b", "c", "d"], ["x", "y z", "x"]
@@ -52,24 +52,6 @@ def test_labels_may_be_numbers(tmp_path, kind, labels):
 
 def test_without_a_label_field_there_are_none(tmp_path):
     assert read_labelled(write(tmp_path / "in.csv", "csv"), BODY).labels is None
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels", "field", "message"),
-    [
-        ("csv", LABELS, "kind", "no column 'kind'"),
-        ("jsonl", LABELS, "kind", "line 1: no field 'kind'; the fields are body, topic"),
-        ("parquet", LABELS, "kind", "no column 'kind'"),
-        ("jsonl", ["x", None, "x"], "topic", "line 3: the label is None; expected a text, a num"),
-        ("parquet", ["x", None, "x"], "topic", "row 2: the label is None"),
-        ("csv", ["x", "", "x"], "topic", "line 3: the label is ''"),
-        ("jsonl", ["x", ["y"], "x"], "topic", "the label is"),
-    ],
-)
-def test_a_missing_label_is_refused(tmp_path, kind, labels, field, message):
-    path = write(tmp_path / f"in.{kind}", kind, labels)
-    with pytest.raises(BertFeaturesError, match=message):
-        read_labelled(path, of(field))
 
 
 @pytest.mark.parametrize("field", ["topic", None])

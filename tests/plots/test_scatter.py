@@ -4,9 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
-from bert_features.errors import BertFeaturesError, MissingExtraError
+from bert_features.errors import BertFeaturesError
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.scatter import METHODS, scatter_texts
 from bert_features.readers.input_example import InputExample
@@ -69,41 +68,6 @@ def test_vectors_that_differ_by_rounding_alone_have_no_places(settings):
     assert found.data()["points"][0] == {"layer": 0, "column": 0, "absent": "all vectors are equal"}
 
 
-def test_a_panel_is_computed_by_one_thread_and_reported(settings, monkeypatch):
-    """Several threads wait for each other where other programs use the cores."""
-    threads, reports = [], []
-
-    def project(vectors):
-        threads.extend(pool["num_threads"] for pool in threadpool_info())
-        return vectors[:, :2]
-
-    monkeypatch.setitem(METHODS, "pca", ("PCA", project))
-    layers, report = [0, 1], lambda *state: reports.append(state)
-    found = scatter_texts(settings, labelled(), layers=layers, poolings=["mean"], report=report)
-    assert {method for _, _, method in found.places} == {"PCA"}  # t-SNE only where it is asked for
-    assert set(threads) == {1}
-    texts = [report for report in reports if report[0] == "texts"]  # one for each batch
-    assert [texts[-1], *reports[len(texts) :]] == [
-        ("texts", 6, 6),
-        ("panels", 0, 2),
-        ("panels", 1, 2),
-    ]
-
-
-def test_tsne_is_loaded_before_threads_are_limited(settings, monkeypatch):
-    """A library that is loaded later has as many as there are cores."""
-    limited = []
-
-    def project(vectors):
-        limited.append("sklearn.manifold" in sys.modules)
-        return vectors[:, :2]
-
-    monkeypatch.delitem(sys.modules, "sklearn.manifold", raising=False)
-    monkeypatch.setitem(METHODS, "tsne", ("t-SNE", project))
-    scatter_texts(settings, labelled(), layers=[0], poolings=["mean"], methods=["tsne"])
-    assert limited == [True]
-
-
 @pytest.mark.slow
 def test_tsne_separates_two_clouds_and_repeats():
     generator = np.random.default_rng(0)
@@ -114,22 +78,15 @@ def test_tsne_separates_two_clouds_and_repeats():
     assert near < np.linalg.norm(places[:20].mean(0) - places[20:].mean(0)) / 2
 
 
-def test_umap_without_its_package_is_named(settings, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "umap", None)
-    with pytest.raises(MissingExtraError, match="pip install umap-learn"):
-        scatter_texts(settings, labelled(), methods=["umap"])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"methods": ["pca", "mds"]}, "method is 'pca"),
         ({"poolings": ["mean", "mean"]}, "pooling"),
-        ({"poolings": ["pooler"], "layers": [0]}, "takes the last layer; add 2 to layers"),
-        ({"layers": [7]}, r"layer 7 is outside \[-3, 2\]"),
-        ({"labelled": labelled(["a"] * 4, "xyxy")}, "has 4 texts; a scatter plot shows 5 to 2,000"),
-        ({"labelled": labelled(["a"] * 2001, "x" * 2001)}, "has 2,001 texts; a scatter plot"),
-        ({"labelled": labelled(["a"] * 21, map(str, range(21)))}, "has 21 different labels; a sca"),
+        ({"poolings": ["pooler"], "layers": [0]}, "add 2 to layers"),
+        ({"labelled": labelled(["a"] * 4, "xyxy")}, "4 texts"),
+        ({"labelled": labelled(["a"] * 2001, "x" * 2001)}, "2,001 texts"),
+        ({"labelled": labelled(["a"] * 21, map(str, range(21)))}, "21 different labels"),
     ],
 )
 def test_what_does_not_fit_is_refused(settings, change, message):

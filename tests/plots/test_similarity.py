@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_features.errors import ConfigError, InputError
+from bert_features.errors import InputError
 from bert_features.plots.similarity import compare_tokens
 from tests.toy import TOY_LAYERS
 
@@ -27,11 +27,6 @@ def test_the_last_layer_is_shown_unless_another_is_named(settings):
     assert compare_tokens(settings, [A]).layer == 2
     assert compare_tokens(settings, [A], -3).layer == 0
     assert compare_tokens(settings, [A], "embeddings").layer == "embeddings"
-
-
-def test_a_layer_out_of_range_is_refused(settings):
-    with pytest.raises(ConfigError, match=r"layer 3 is outside \[-3, 2\]"):
-        compare_tokens(settings, [A], 3)
 
 
 def test_too_many_tokens_are_refused(settings, monkeypatch):

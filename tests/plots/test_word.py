@@ -5,7 +5,7 @@ import pytest
 
 from bert_features.errors import InputError
 from bert_features.plots.labelled import Labelled
-from bert_features.plots.word import ALL, OTHER, SAME, Occurrence, compare_word
+from bert_features.plots.word import ALL, OTHER, SAME, compare_word
 from bert_features.readers.input_example import InputExample
 from tests.toy import TOY_LAYERS
 
@@ -53,14 +53,11 @@ def test_a_text_that_is_repeated_with_its_label_counts_once(settings, caplog):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a", "b"], "the word 'this' is not in in.txt, texts 1 to 2"),
-        (["a", "this"], "occurs once in in.txt, in text 2; at least two"),
-        (["this"] * 81, "occurs once in in.txt, in text 1"),
-        (
-            [f"this {i}" for i in range(81)],
-            "occurs 81 times or more in in.txt; a heat map shows at most 80",
-        ),
-        ([f"{'this ' * 9}{i}" for i in range(9)], "occurs 81 times or more in in.txt"),
+        (["a", "b"], "is not in in.txt"),
+        (["a", "this"], "once .* text 2"),
+        (["this"] * 81, "once .* text 1"),
+        ([f"this {i}" for i in range(81)], "81 times"),
+        ([f"{'this ' * 9}{i}" for i in range(9)], "81 times"),
     ],
 )
 def test_too_few_and_too_many_are_refused(settings, texts, message):
@@ -79,17 +76,3 @@ def test_pairs_are_refused(settings):
     pair = Labelled("in.txt", [InputExample(0, "this", "it")], None)
     with pytest.raises(InputError, match=r"text 1 of in\.txt is a pair"):
         compare_word(settings, "this", pair)
-
-
-@pytest.mark.parametrize(
-    ("text", "context"),
-    [
-        ("one two bank four five six", "…two bank four…"),
-        ("bank two three four", "bank two three…"),
-        ("one two three bank", "…two three bank"),
-        ("one bank", "one bank"),
-    ],
-)
-def test_the_context_of_a_word_is_cut_between_words(text, context):
-    start = text.index("bank")
-    assert Occurrence(1, text, start, start + 4).context(14) == context

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_features import extract, read_features
+from bert_features import extract
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, InputError
 from bert_features.probe.examples import find_origin, gather
@@ -95,20 +95,6 @@ def test_a_features_file_has_each_layer_once(given, path, tmp_path, settings):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig())
 
 
-def test_the_test_has_the_same_layers_and_model(config, path, tmp_path):
-    origin, other = (find_origin(path, config, [layer]) for layer in (0, 1))
-    with pytest.raises(InputError, match=r"the test, differ: layers and poolings .* and .*; pass"):
-        found(origin, test=other)
-
-
-def test_a_features_file_without_labels_is_refused(given, path, tmp_path):
-    plain = given | {"label_field": None, "layers": [-1]}
-    extract(ExtractConfig.of(plain), path, tmp_path / "words.parquet")
-    with pytest.raises(InputError, match=r"words\.parquet"):
-        find_origin(str(tmp_path / "words.parquet"), ExtractConfig())
-    assert read_features(tmp_path / "words.parquet")[0].word_labels is None
-
-
 def test_whole_texts_are_drawn_up_to_the_most(config, path):
     origin = find_origin(path, config, [0])
     few = found(origin, most=50)
@@ -146,14 +132,6 @@ def test_examples_that_cannot_be_told_apart_are_refused(config, tmp_path, caplog
         found(origin(None, "_"))
     with pytest.raises(InputError, match="1 different texts, and at most 2 words with the same la"):
         found(origin("x", "y"))  # equal texts count once
-
-
-def test_rare_labels_are_named(config, tmp_path, caplog):
-    rows = [{"tokens": ["a"] * i, "y": ["x"] * (i - 1) + ["y"]} for i in range(2, 5)]
-    rows.append({"tokens": ["it"], "y": ["z"]})
-    (path := tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found(find_origin(str(path), config, [0]))
-    assert "labels have fewer than 2 words, one for each fold: z; macro F1" in caplog.text
 
 
 def test_the_place_of_a_word_is_in_the_embeddings(config, path):

@@ -73,12 +73,6 @@ def test_the_control_has_a_random_label_for_each_type(found, folds):
     )
 
 
-def test_control_labels_are_as_frequent_as_the_labels():
-    labels = [0] * 900 + [1] * 100
-    control = control_labels(make_examples(labels, {0: np.zeros((1000, 1))}))
-    assert control.mean() == pytest.approx(0.1, abs=0.04)
-
-
 def test_baselines_know_the_frequencies_alone():
     labels, types = [0, 0, 0, 1, 1, 1, 0, 1], [0, 0, 1, 2, 2, 1, 2, 3]
     examples = make_examples(
@@ -112,22 +106,3 @@ def test_test_examples_are_scored_in_parts_by_one_classifier():
     wanted = plain_scores(LABELS, [(train, test) for test in tests])
     np.testing.assert_allclose(score.folds, wanted["accuracy"])
     assert score.code.ends[-1] == len(train)
-
-
-def test_a_classifier_that_does_not_converge_is_one_log_line(monkeypatch, caplog):
-    monkeypatch.setattr("bert_features.probe.classifier.MAX_ITERATIONS", 1)
-    score_all(make_examples(LABELS, {2: VECTORS}), folds=3, metric="accuracy")
-    (record,) = caplog.records
-    assert record.getMessage().startswith("layer 2, mean: the classifier did not converge in ")
-
-
-def test_labels_of_the_type_alone_have_no_selectivity():
-    """A label that each word brings with it is as easy as the control's random one."""
-    generator = np.random.default_rng(1)
-    types = generator.integers(0, 40, 800)
-    vectors = generator.normal(size=(40, 30))[types] + 0.1 * generator.normal(size=(800, 30))
-    labels = generator.integers(0, 2, 40)[types]
-    examples = make_examples(labels, {0: vectors}, types=types, texts=np.arange(800) // 8)
-    (score,) = score_all(examples, folds=5, metric="accuracy").scores
-    assert score.mean > 0.85
-    assert abs(score.selectivity.mean()) < 0.05

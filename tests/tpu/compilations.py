@@ -20,9 +20,8 @@ from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
 from bert_features.config.extract_config import ExtractConfig  # noqa: E402
 from bert_features.tpu import hlo  # noqa: E402
-from bert_features.tpu.chips import CHIPS, parse_topology  # noqa: E402
+from bert_features.tpu.chips import parse_topology  # noqa: E402
 from bert_features.tpu.job import plan_job  # noqa: E402
-from bert_features.tpu.loops import uncounted  # noqa: E402
 
 
 def command(*arguments):
@@ -81,33 +80,8 @@ def steps():
     return found
 
 
-def loops():
-    """The operations of 3 passes of a loop of 5 passes of a product; and those of the product."""
-    everywhere = NamedSharding(make_mesh(parse_topology("v5e:1x1")), PartitionSpec())
-
-    def nested(w):
-        def inner(x, _):
-            return jax.lax.scan(lambda x, _: (x @ w, None), jnp.sin(x), length=5)
-
-        return jax.lax.scan(lambda x, _: (inner(x, _)[0], None), w, length=3)[0]
-
-    w = jax.ShapeDtypeStruct((128, 128), jnp.float32, sharding=everywhere)
-    counted = jax.jit(nested).lower(w).compile().cost_analysis()["flops"]
-    return counted + uncounted(jax.make_jaxpr(nested)(w), everywhere)["flops"], 2 * 128**3
-
-
-def devices():
-    """Devices of each chip's example, by the compiler and by the table."""
-    topologies = {name: parse_topology(f"{name}:{chip.example}") for name, chip in CHIPS.items()}
-    return {
-        name: (mesh.size, topology.chips * topology.chip.devices)
-        for name, topology in topologies.items()
-        for mesh in [make_mesh(topology)]
-    }
-
-
 if __name__ == "__main__":
     jobs = json.load(sys.stdin)
     answers = {name: command(*arguments) for name, arguments in jobs["commands"].items()}
     answers |= {name: programs(*job) for name, job in jobs["programs"].items()}
-    print(json.dumps(answers | {"steps": steps(), "loops": loops(), "devices": devices()}))
+    print(json.dumps(answers | {"steps": steps()}))
