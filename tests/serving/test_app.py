@@ -385,28 +385,6 @@ class TestState:
         script = page.split('src="')[1].split('"')[0]
         assert client.get(script).status_code == 200
 
-    def test_the_page_of_the_interface_states_limits_and_names(self, client_of):
-        client = client_of(texts=7, body_bytes=900)
-        schemas = client.get("/openapi.json").json()["components"]["schemas"]
-        features = schemas["FeaturesRequest"]
-        assert [form["required"] for form in features["oneOf"]] == [["texts"], ["pairs"], ["words"]]
-        texts, _ = features["properties"]["texts"]["anyOf"]
-        assert (texts["minItems"], texts["maxItems"], texts["items"]["maxLength"]) == (1, 7, 900)
-        pairs, _ = features["properties"]["pairs"]["anyOf"]
-        assert (pairs["maxItems"], pairs["items"]["items"]["maxLength"]) == (7, 900)
-        outputs, _ = features["properties"]["outputs"]["anyOf"]
-        assert outputs["items"]["enum"] == [
-            output["name"] for output in client.get("/v1/info").json()["outputs"]
-        ]
-        embeddings = schemas["EmbeddingsRequest"]["properties"]
-        assert embeddings["model"]["enum"][:2] == ["uncased_toy", "uncased_toy/mean"]
-        assert embeddings["dimensions"]["anyOf"][0]["maximum"] == 8
-        assert "overloaded" in schemas["Problem"]["properties"]["type"]["enum"]
-
-    def test_the_page_of_the_interface_names_all_paths(self, client):
-        paths = client.get("/openapi.json").json()["paths"]
-        assert {"/v1/features", "/v1/embeddings", "/v1/info", "/healthz"} <= set(paths)
-
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -456,21 +434,6 @@ class TestRefusals:
         )
         error_of(answer, 422, "invalid_request")
         assert len(answer.content) < 700
-
-    @pytest.mark.parametrize(
-        "body",
-        [
-            {"texts": [1, 1, 1]},
-            {"words": [[1, 1, 1], [1]]},
-            {"pairs": [[], [], []]},
-            {"texts": ["a"], "outputs": [1, 1, 1]},
-            {"texts": ["a"], "x": 1, "y": 1, "z": 1},
-        ],
-    )
-    def test_only_the_first_of_many_faults_becomes_an_error(self, body):
-        with pytest.raises(ValidationError) as refused:
-            FeaturesRequest.model_validate(body)
-        assert refused.value.error_count() == 1
 
     @pytest.mark.parametrize("body", ["", "[]", "null", '"texts"', "3"])
     def test_a_body_that_is_no_object(self, client, body):

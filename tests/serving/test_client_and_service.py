@@ -139,13 +139,9 @@ def test_spans_go_with_their_texts(extractor_of, service_of, monkeypatch):
         pair = client.features([("is", "it")], spans=[[(0, 2, "Y", 1)]])[0].units["span"]
         assert (pair["spans"], pair["span_labels"]) == (("it",), ("Y",))
         for arguments, error, message in (
-            ({"spans": spans[:2]}, InputError, "spans has fewer or more entries than there are"),
-            ({"spans": [[], [], [], [(0, 3)]]}, InputError, r"spans\[3\]\[0\] is .*outside of its"),
-            (
-                {"spans": [[], [], [], [(0, 2, "\ud800")]]},
-                InputError,
-                r"spans\[3\] has a lone surr",
-            ),
+            ({"spans": spans[:2]}, InputError, "spans"),
+            ({"spans": [[], [], [], [(0, 3)]]}, InputError, r"spans\[3\]\[0\]"),
+            ({"spans": [[], [], [], [(0, 2, "\ud800")]]}, InputError, r"spans\[3\] has a lone"),
             ({"spans": spans, "outputs": "t"}, ConfigError, "no output has level 'span'"),
         ):
             with pytest.raises(error, match=message):

@@ -93,16 +93,9 @@ def test_settings_and_objects(make, toy, tmp_path):
     extractor = FeatureExtractor(config)
     for side in (config, file, extractor, extractor.recipe):
         assert said(side, make("mean.npz")) == EQUAL
+    assert said(file, toy) == EQUAL  # it takes the settings of the file
     with pytest.raises(ConfigError, match="int has no recipe"):
         compare(make("mean.npz"), 3)
-
-
-def test_a_checkpoint_takes_the_settings_of_a_file_of_settings(toy, tmp_path):
-    file = tmp_path / "settings.toml"
-    file.write_text(
-        f'checkpoint = "{toy}"\ndo_lower_case = true\nlevel = "sequence"\nlayers = [-1]\n'
-    )
-    assert said(file, toy) == EQUAL
 
 
 def test_floats_of_small_vectors_are_no_floats(make):
@@ -137,14 +130,6 @@ def test_a_service(url, make, extractor):
         message = r"no feature of the same name or recipe; .*first.npz has features, and http"
         with pytest.raises(ServiceError, match=message):
             Client(url, expect=expected)
-
-
-def test_what_is_expected_of_a_service_has_a_recipe(url, make):
-    with Client(url, expect=make("mean.npz")) as client:
-        Client(url, expect=client).close()
-    for wrong in (3, ["mean.npz"]):
-        with pytest.raises(ConfigError, match=r"expect is of type \w+; allowed: a features file"):
-            Client(url, expect=wrong)
 
 
 def test_the_token_of_a_service(service_of, make, monkeypatch):

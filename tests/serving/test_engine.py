@@ -1,6 +1,5 @@
 """The engine: what is made once for all requests, and requests that fail alone."""
 
-import functools
 import threading
 
 import numpy as np
@@ -27,30 +26,6 @@ def submit(engine, extractor):
         return engine.submit(examples, [len(text) + 2 for text in texts], specs).answer
 
     return submit
-
-
-def test_outputs_are_made_ready_once_whatever_their_order(engine, extractor, submit, monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        engine,
-        "_extractor_of",
-        functools.cache(lambda names: made.append(names) or extractor.with_outputs(names)),
-    )
-    engine.warm_up(extractor.outputs)
-    names = [spec.name for spec in extractor.outputs]
-    for outputs in (names, names[::-1]):
-        submit("a", outputs=outputs).result(10)
-    assert len(made) == 1
-
-
-def test_a_large_request_meets_the_traces_of_the_warm_up(service_of, extractor_of):
-    service = service_of(extractor=extractor_of(outputs=OUTPUTS[:1]))
-    made = service._engine._extractor(("mean",))
-    assert made.traces == 2
-    for texts in (["a b it"] * 100, ["a"]):
-        examples = [InputExample(number, text) for number, text in enumerate(texts)]
-        service._engine.submit(examples, [5] * len(texts), made.outputs).answer.result(30)
-    assert made.traces == 2
 
 
 def test_vectors_of_several_loads_come_in_the_order_of_the_texts(extractor, submit):

@@ -19,7 +19,6 @@ from bert_features import Client
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.errors import ConfigError, MissingExtraError
 from bert_features.serving.run import config_with_outputs
-from tests.reference.sentence_transformers_folder import write_settings
 
 TEXTS = ["The jackson is", "it", "", "no jackson ville ?"]
 OUTPUTS = [{"name": "mean", "level": "sequence", "pooling": "mean", "layers": [-1]}]
@@ -40,28 +39,6 @@ def test_the_service_has_floats_only(toy, settings):
     config = ExtractConfig.of({"checkpoint": toy, **settings})
     with pytest.raises(ConfigError, match="dtype"):
         config_with_outputs(config)
-
-
-@pytest.mark.parametrize(
-    ("settings", "default", "hint"),
-    [
-        ({"pooling": "auto"}, None, True),
-        ({"pooling": "auto"}, "query", False),
-        ({"pooling": "mean"}, "query", True),  # which has no default prompt
-        ({"pooling": "mean", "prompt": "query"}, None, False),
-        ({"pooling": "mean", "prompt": ""}, None, False),
-    ],
-)
-def test_prompts_that_nothing_uses_are_named(toy, tmp_path, caplog, settings, default, hint):
-    folder = tmp_path / "e5"
-    folder.mkdir()
-    for file in Path(toy).iterdir():
-        (folder / file.name).symlink_to(file)
-    prompts = {"query": "is it ", "document": "no ", "empty": ""}
-    write_settings(folder, prompts=prompts, default_prompt_name=default)
-    values = {"checkpoint": str(folder), "level": "sequence", "layers": [-1], **settings}
-    config_with_outputs(ExtractConfig.of(values))
-    assert ["models e5/query, e5/document of" in line for line in caplog.messages] == [True] * hint
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The page at `/` in a headless Chromium, with a real server and the embedded model."""
 
 import copy
-import json
 import re
 
 import matplotlib
@@ -201,26 +200,6 @@ def test_a_click_on_a_cell_pins_the_token_of_its_row(page):
     assert page.inner_text("#pinned-title") == "river (9) across the layers"
 
 
-def test_the_keyboard_reaches_cells_tokens_and_layers(page):
-    show(page, BANKS, tokens=13)
-    page.locator("#map").focus()
-    for key in ("PageUp", "Home", "ArrowRight", "ArrowDown", "ArrowDown"):
-        page.keyboard.press(key)
-    assert page.inner_text("#readout").startswith("put (2) with she (1): ")
-    page.keyboard.press("Enter")
-    assert page.inner_text("#pinned-title") == "put (2) across the layers"
-    page.locator(".chip").first.focus()
-    page.keyboard.press("End")
-    page.keyboard.press("ArrowLeft")
-    assert page.inner_text("#token-detail").startswith(
-        ".: position 11, id 1012, characters 43 to 44"
-    )
-    page.get_by_role("radio", name="Layer 5").focus()
-    page.keyboard.press("ArrowLeft")
-    assert page.input_value("#layer") == "5"
-    assert page.inner_text("#map-title") == "Similarity, layer 4"
-
-
 def test_a_token_marks_its_place_in_the_text_and_unknown_ones_are_counted(page):
     """Characters beyond 16 bits come before: offsets count code points."""
     show(page, "We saw a 🦜 and a 🦥 in the Jungle.", tokens=13)
@@ -294,26 +273,6 @@ def test_a_server_with_a_token_asks_for_it(open_page, guarded_url):
     assert page.locator("#error").is_hidden()
 
 
-def test_a_busy_server_is_asked_again_after_the_time_that_it_names(page):
-    asked = []
-
-    def busy_at_first(route):
-        asked.append(route.request)
-        if len(asked) > 1:
-            route.continue_()
-        else:
-            body = {"error": {"message": "the queue is full", "type": "overloaded"}}
-            route.fulfill(status=429, headers={"Retry-After": "1"}, body=json.dumps(body))
-
-    page.route("**/v1/features", busy_at_first)
-    page.fill("#text-a", BANKS)
-    page.get_by_role("button", name="Show").click()
-    page.locator("#status", has_text="The server is busy. Asking again in 1 second …").wait_for()
-    page.wait_for_selector("#map[data-size='13']")
-    assert len(asked) == 2
-    assert page.locator("#status").inner_text() == ""
-
-
 def test_an_older_answer_never_replaces_a_newer_one(page):
     held = []
 
@@ -352,38 +311,6 @@ def test_the_message_of_the_server_is_shown_and_the_last_result_stays(page):
     page.get_by_role("button", name="Show").click()
     page.locator("#error", has_text="the request has 1202 tokens; allowed: at most 1000").wait_for()
     assert page.locator(".chip").count() == 22
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (lambda route: route.abort(), "The server does not answer."),
-        (
-            lambda route: route.fulfill(status=502, body="<h1>"),
-            "The server answered with status 502.",
-        ),
-    ],
-)
-def test_a_failure_without_a_message_of_the_server_is_named(page, answer, message):
-    page.route("**/v1/features", answer)
-    page.get_by_role("button", name="Show").click()
-    page.locator("#error", has_text=message).wait_for()
-
-
-def test_an_empty_text_is_not_sent(page):
-    page.fill("#text-a", "  ")
-    page.get_by_role("button", name="Show").click()
-    assert page.inner_text("#error") == "Type a text first."
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_the_whole_page_in_its_width(open_page, url, scheme):
-    page = open_page(url, viewport={"width": 390, "height": 800}, color_scheme=scheme)
-    page.wait_for_selector("#map[data-size='22']")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    is_dark = max(int(x) for x in re.findall(r"\d+", back)) < 128
-    assert is_dark == (scheme == "dark")
 
 
 @pytest.mark.release

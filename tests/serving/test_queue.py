@@ -47,20 +47,6 @@ def test_many_small_requests_do_not_hold_up_a_large_one():
     assert sum(piece.tokens for piece in first) >= 50
 
 
-def test_turns_go_round():
-    queue, jobs = Queue(10_000), [job(9) for _ in range(4)]
-    for each in jobs:
-        queue.put(each)
-    loads = [{jobs.index(piece.job) for piece in queue.take(20, 20)[1:]} for _ in range(3)]
-    assert loads == [{1}, {2}, {3}]
-
-
-def test_what_waits_is_divided_into_loads():
-    queue = Queue(10_000)
-    queue.put(job(30))
-    assert [queue.take(40, 100, shares=3)[0].tokens for _ in range(4)] == [100, 60, 40, 40]
-
-
 def test_requests_of_other_outputs_have_a_load_of_their_own():
     queue, first, other, last = Queue(10_000), job(1), job(1, outputs=("y",)), job(1)
     for each in (first, other, last):
@@ -118,19 +104,6 @@ def test_a_request_gives_its_longest_texts_first():
     queue = Queue(10_000)
     queue.put(job_of([10, 40, 20, 30]))
     assert [lengths(queue.take(70, 70)) for _ in range(2)] == [[[40, 30]], [[20, 10]]]
-
-
-def test_others_give_texts_of_about_the_lengths_of_the_oldest():
-    queue = Queue(10_000)
-    for tokens in ([20, 20, 10], [50, 30, 19, 18, 17], [40, 60], [5]):
-        queue.put(job_of(tokens))
-    # The third has longer texts only, so it gives the shortest of them.
-    assert lengths(queue.take(100, 100)) == [[20, 20, 10], [19], [40]]
-
-
-def test_a_share_that_shorter_texts_do_not_fill_is_filled_by_longer_ones():
-    taken = job_of([50, 30, 20, 10]).take(70, longest=20)
-    assert lengths([taken]) == [[30, 20, 10]]
 
 
 def test_results_come_in_the_order_of_the_texts():

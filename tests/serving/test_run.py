@@ -17,9 +17,6 @@ import numpy as np
 import pytest
 import requests
 
-from bert_features.config.extract_config import ExtractConfig
-from bert_features.config.serve_settings import ServeSettings
-from bert_features.serving import worker
 from tests.cli.command_line import run
 from tests.corpus.runs import children_of, title_of, workers_of
 from tests.markers import of_release
@@ -102,12 +99,6 @@ class TestRefusals:
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (status, "", 1)
         return result.stderr
 
-    def test_a_port_in_use(self, toy):
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            port = str(other.getsockname()[1])
-            errors = self.refuse("--checkpoint", toy, "--port", port, status=1)
-        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in errors
-
     @pytest.mark.parametrize("absent", ["orjson", "starlette"])
     def test_a_package_that_is_not_installed(self, absent):
         program = f"import sys; sys.modules[{absent!r}] = None; sys.argv[1:] = ['serve']"
@@ -115,11 +106,6 @@ class TestRefusals:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert "the web server is not installed" in done.stderr
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-
-    def test_an_output_that_no_answer_can_hold(self, toy):
-        output = 'name = "tokens", layers = [-1]'
-        errors = self.refuse("--checkpoint", toy, "--output-spec", output, status=1)
-        assert "reserved for a column" in errors
 
     def test_a_token_that_is_too_short(self, toy, monkeypatch):
         monkeypatch.setenv("BERT_FEATURES_TOKEN", "Sh0rt")
@@ -334,17 +320,3 @@ def test_processes_that_cannot_load_the_model_end_in_one_line(toy, tmp_path):
     assert process.returncode == 1
     (line,) = [line for line in errors.splitlines() if not line.startswith("starting")]
     assert line.endswith("the service does not start: ImportError: no such symbol")
-
-
-@pytest.mark.parametrize(("cores", "one_thread"), [(2, True), (3, False)])
-def test_with_two_cores_each_kernel_has_one_thread(monkeypatch, cores, one_thread):
-    class ImportedError(Exception):
-        """Ends the start where TensorFlow is imported."""
-
-    def note(*settings, many_batches):
-        raise ImportedError(many_batches)
-
-    monkeypatch.setattr(worker, "cores", lambda: cores)
-    monkeypatch.setattr(worker, "import_tensorflow", note)
-    with pytest.raises(ImportedError, match=str(one_thread)):
-        worker.load_app(ExtractConfig(), ServeSettings())
