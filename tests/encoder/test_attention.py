@@ -1,7 +1,5 @@
 """Attention as an output, against transformers' own and a float64 oracle of words and heads."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +8,6 @@ from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
 from bert_features.encoder.forms import traced_for
 from bert_features.encoder.step import DeviceStep
-from bert_features.errors import ConfigError
 from tests import families
 from tests.reference import numpy_outputs
 
@@ -78,24 +75,6 @@ def test_layers_beside_it_keep_their_values(name, device):
     np.testing.assert_allclose(last[batch["input_mask"] == 1], want, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("layers", [[1], [0, 2]])
-def test_only_these_layers_lose_their_fast_form(layers):
-    step = make("bert", layers=layers)
-    batch = families.batch("bert")
-
-    @tf.function(autograph=False)
-    def run(weights, batch):
-        with traced_for("cpu", row_limit=0):  # head by head
-            return step.step(weights, batch)
-
-    inputs = {key: batch[key] for key in step.inputs}
-    graph = run.get_concrete_function([v.value for v in step.weights], inputs).graph
-    kinds = Counter(op.type for op in graph.get_operations())
-    assert kinds["Softmax"] == len(layers)
-    shared = kinds["PartitionedCall"] + kinds["StatefulPartitionedCall"]
-    assert shared == 1 + max(layers) - len(layers)  # the function of `by_head.ByLength`
-
-
 def words_of(batch):
     """Words of one, two and three tokens; tokens 0 and 5 and the last are of none."""
     numbers = np.array([-1, 0, 1, 1, 2, -1, 3, 3, 3, *range(4, 40)])[: batch["input_mask"].shape[1]]
@@ -158,29 +137,3 @@ def test_arithmetic_in_bfloat16(name):
         part = got[row, :, :length, :length]
         np.testing.assert_allclose(part, want[0], rtol=0, atol=0.04)
         np.testing.assert_allclose(part.sum(axis=-1), 1, atol=0.01)
-
-
-REFUSED = [
-    ({"layers": ["embeddings"]}, "layers has 'embeddings', which have no attention; leave"),
-    (
-        {"heads": [0, 2], "layers": [0]},
-        "heads.* has 2; allowed: 0 to 1, as this checkpoint has 2 heads",
-    ),
-    ({"heads": [0, 0]}, r"heads.* is \[0, 0\]; allowed: a list of integers from 0, or 'all'"),
-    ({"heads": [0, "mean"]}, r"heads.* is \[0, 'mean'\]; allowed"),
-    ({"heads": "median"}, "heads.* is 'median'; allowed: a list of integers from 0, or 'all'"),
-    ({"heads": [-1]}, "allowed: a list of integers from 0"),
-    ({"level": "sequence"}, "'sequence'; allowed for kind 'attention': token, word"),
-    ({"pooling": "mean"}, "pooling.* is 'mean'; allowed for kind 'attention': none, or cls"),
-    ({"combine": "mean"}, "combine.* has no meaning for .*'attention'"),
-    ({"dtype": "int8"}, "'int8', which only level 'sequence' allows"),
-    ({"kind": "layers", "heads": [0]}, "heads.* is for .*attention"),
-    ({"kind": "score", "heads": [0]}, "heads.* has no meaning for .*'score'"),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_what_attention_is_not(settings, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        specs("bert", **settings)
-    assert "\n" not in str(caught.value)

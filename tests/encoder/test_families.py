@@ -10,7 +10,6 @@ from bert_features.encoder.forms import traced_for
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
-from bert_features.errors import ConfigError
 from bert_features.machine import onednn
 from tests import families
 from tests.packed import CLS, OUTPUTS, SEP, assert_as_alone, packed_batch
@@ -193,9 +192,3 @@ def test_one_group_of_twelve_layers_as_every_published_albert():
     np.testing.assert_allclose(
         [np.asarray(state)[real] for state in states], np.stack(want)[:, real], rtol=0, atol=2e-5
     )
-
-
-@pytest.mark.parametrize("name", ["electra", "distilbert"])
-def test_an_encoder_without_a_pooler_is_not_asked_for_one(name):
-    with pytest.raises(ConfigError, match=f"{name} has no pooler"):
-        make(name, with_pooler=True)

@@ -5,7 +5,6 @@ import logging
 import threading
 from collections import Counter
 from concurrent.futures import CancelledError
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.step import DeviceStep
 from bert_features.machine import onednn
-from bert_features.runtime import base
 from bert_features.runtime import tensorflow as runtime
 from bert_features.runtime.tensorflow import TensorFlowRuntime
 from bert_features.runtime.tensorflow_devices import Devices
@@ -171,29 +169,6 @@ def test_a_product_with_a_fixed_weight(fixed_weights, act, with_residual):
         np.testing.assert_allclose(run(x, residual), expected, atol=5e-6, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "graph"), [([6], "few tokens"), ([70], "short rows"), ([270], "any rows")]
-)
-@pytest.mark.parametrize("fixes", [True, False])
-def test_batches_of_few_tokens_leave_the_weights_as_they_are(monkeypatch, lengths, graph, fixes):
-    """Arranged weights are a copy in memory. No weight is a constant of a graph."""
-    if not onednn.is_x86():
-        pytest.skip("oneDNN's products are for x86")
-    monkeypatch.setattr(onednn, "fixes_weights", lambda dtype: fixes and dtype == "float32")
-    monkeypatch.setattr(runtime, "bfloat16_products", lambda: "onednn")
-    config = TOY.model_copy(update={"max_position_embeddings": 300})
-    step = cpu_step(config, random_weights(config), layers=[-1])
-    step.run(random_batch(config, lengths, lengths[0]))
-    operations = step._traced[graph].graph.get_operations()
-    products = [op for op in operations if op.type == "_MklNativeFusedMatMul"]
-    expected = 4 * config.num_hidden_layers if fixes and graph != "few tokens" else 0
-    assert len(products) == expected
-    assert all(op.get_attr("is_filter_const") for op in products)
-    size = config.hidden_size**2
-    constants = [op for op in operations if op.type == "Const"]
-    assert all(op.outputs[0].shape.num_elements() < size for op in constants)
-
-
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 5]], ids=["no padding", "padding"])
 def test_attention_head_by_head(narrow, lengths):
@@ -222,55 +197,10 @@ def test_attention_head_by_head(narrow, lengths):
         assert products["_MklBatchMatMulV2"] == 16 - fused
 
 
-def test_one_of_many_steps_takes_no_copy_of_the_weights(fixed_weights):
-    """The service has a step for each combination of outputs that a request asks for."""
-    for shares in (False, True):
-        step = TensorFlowRuntime(devices=ONE_CPU).compile(lambda w, b: b, [], shares_weights=shares)
-        assert step._forms["fixed_weights"] is not shares
-
-
-@pytest.mark.parametrize(
-    ("longest", "fixes", "graphs"),
-    [
-        (300, True, ["any rows"]),
-        (256, True, ["short rows", "any rows"]),
-        (300, False, ["short rows", "any rows"]),
-    ],
-)
-def test_where_long_rows_may_come_all_share_one_copy_of_the_weights(
-    monkeypatch, longest, fixes, graphs
-):
-    """Each graph would have a copy of its own, as oneDNN arranges it."""
-    monkeypatch.setattr(
-        runtime, "_forms_on_cpu", lambda dtype: {"narrow": False, "fixed_weights": fixes}
-    )
-    monkeypatch.setattr(runtime._StepOnCpu, "_trace", lambda step, batch, graph: lambda batch: {})
-    step = TensorFlowRuntime(devices=ONE_CPU).compile(lambda w, b: b, [], longest=longest)
-    for length in (200, 257, 40):
-        step.run({"input_word_ids": np.zeros((2, length), np.int32)})
-    assert list(step._traced) == graphs
-
-
 def test_a_tensorflow_without_onednn_arranges_no_weights(fixed_weights, monkeypatch):
     assert runtime._forms_on_cpu("float32")["fixed_weights"]
     monkeypatch.setattr(runtime, "bfloat16_products", lambda: "plain")
     assert not runtime._forms_on_cpu("float32")["fixed_weights"]
-
-
-def test_the_slowdown_is_that_of_the_products_of_a_step(fixed_weights, monkeypatch):
-    timed = []
-
-    def slowdown(product, convert):
-        x, y = (convert(np.full(shape, 0.5, np.float32), "float32") for shape in ((8, 4), (4, 2)))
-        timed.extend(nodes_executed(lambda: timed.append(product(x, y))))
-        return 1.0
-
-    monkeypatch.setattr(runtime, "slowdown", slowdown)
-    assert TensorFlowRuntime(devices=ONE_CPU).bfloat16_slowdown() == 1.0
-    np.testing.assert_array_equal(timed[0], np.ones((8, 2)))
-    assert [node.op for node in timed[1:] if node.op.startswith("_Mkl")] == [
-        "_MklNativeFusedMatMul"
-    ]
 
 
 @pytest.mark.slow
@@ -403,14 +333,6 @@ def test_steps_of_a_run_that_is_left_are_dropped(monkeypatch):
         second()
 
 
-def test_weights_and_step_are_on_the_cpu():
-    step = cpu_step(TOY, random_weights(TOY), layers=[-1])
-    run(step, random_batch(TOY, [6], 6))
-    assert all("CPU:0" in variable.device for variable in step._variables)
-    graph = step._traced["short rows"].graph
-    assert {op.device for op in graph.get_operations() if "MatMul" in op.type} == {"/device:CPU:0"}
-
-
 def test_an_error_of_a_step_reaches_who_waits_for_it():
     step = cpu_step(TOY, random_weights(TOY), layers=[-1])
     batch = random_batch(TOY, [6], 6)
@@ -468,24 +390,6 @@ def test_the_graph_is_fused(precision):
     # What is left to add are the embeddings.
     assert kinds["AddV2"] <= 3
     assert kinds["Mul"] == kinds["Rsqrt"] == kinds["Mean"] == 0
-
-
-def test_the_slowdown_is_the_ratio_of_the_quickest_products(monkeypatch):
-    """With a clock that only the products move, so that no load changes the figure."""
-    now = 0.0
-    seconds = {
-        "float32": iter([9.0, 2.5, 2.0, 3.0, 2.5]),
-        "bfloat16": iter([50.0, 8.0, 6.0, 5.0, 7.0]),
-    }
-
-    def product(x, y):
-        nonlocal now
-        assert (x[0], y[0]) == ((512, 384), (384, 1536))
-        assert x[1] == y[1]
-        now += next(seconds[x[1]])
-
-    monkeypatch.setattr(base, "time", SimpleNamespace(perf_counter=lambda: now))
-    assert base.slowdown(product, lambda array, dtype: (array.shape, dtype)) == 2.5
 
 
 @pytest.mark.parametrize(("slowdown", "told"), [(1.9, True), (0.6, False)])

@@ -1,12 +1,10 @@
 """The encoder against float64 NumPy: every layer, every option that changes the arithmetic."""
 
-import keras
 import numpy as np
 import pytest
 
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
-from bert_features.config.bert_config import BertConfig
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.errors import CheckpointError
@@ -50,13 +48,6 @@ def test_toy_encoder(hidden_act, one_hot):
     )
 
 
-@pytest.mark.slow
-def test_random_weights_at_the_width_of_bert_base():
-    config = BertConfig(vocab_size=1000, num_hidden_layers=2)
-    weights = random_weights(config, scale=0.04)
-    assert_states_equal_reference(config, weights, random_batch(config, [24, 9], 24))
-
-
 def test_a_published_tf1_checkpoint(data):
     checkpoint = find_checkpoint(data / "keras_bert_tf1")
     batch = random_batch(checkpoint.config, [16, 5], 16)
@@ -84,29 +75,6 @@ def test_a_mask_of_floats():
     np.testing.assert_array_equal(found["sequence_output"], wanted)
 
 
-@pytest.mark.slow
-def test_bfloat16_keeps_the_direction(minilm_dir):
-    checkpoint = find_checkpoint(minilm_dir)
-    weights = read_weights(checkpoint)
-    batch = random_batch(checkpoint.config, [30, 13], 30)
-    encoder = make(checkpoint.config, weights, dtype="mixed_bfloat16")
-    assert encoder.compute_dtype == "bfloat16"
-    outputs = encoder(batch)["encoder_outputs"]
-    expected = reference_states(checkpoint.config, weights, batch)[1:]
-    real = batch["input_mask"] == 1
-    for got, want in zip(outputs, expected, strict=True):
-        assert keras.backend.standardize_dtype(got.dtype) == "bfloat16"
-        a, b = np.asarray(keras.ops.cast(got, "float32"), np.float64)[real], want[real]
-        cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
-        assert cosine.min() > 0.999
-
-
-def test_rows_without_any_token_stay_finite():
-    batch = random_batch(TOY, [4, 0], 4)
-    outputs = make(TOY, random_weights(TOY))(batch)
-    assert np.isfinite(np.asarray(outputs["sequence_output"])).all()
-
-
 def test_dropout_is_for_training_only():
     weights = random_weights(TOY)
     batch = random_batch(TOY, [6, 6], 6)
@@ -117,20 +85,6 @@ def test_dropout_is_for_training_only():
     trained = np.asarray(encoder(batch, training=True)["sequence_output"])
     assert np.abs(trained - still).max() > 1e-3
     np.testing.assert_array_equal(still, plain(batch, training=True)["sequence_output"])
-
-
-def test_the_symbolic_outputs_are_those_of_the_call():
-    inputs = {
-        name: keras.KerasTensor((2, 6), "int32")
-        for name in ("input_word_ids", "input_mask", "input_type_ids")
-    }
-    encoder = make(TOY, random_weights(TOY), with_pooler=True)
-    spec = encoder.compute_output_spec(inputs)
-    outputs = encoder(random_batch(TOY, [6, 3], 6))
-    assert spec.keys() == outputs.keys()
-    for name in ("embedding_output", "sequence_output", "pooled_output"):
-        assert spec[name].shape == tuple(outputs[name].shape), name
-    assert len(spec["encoder_outputs"]) == 3
 
 
 def test_weights_that_do_not_fit():

@@ -5,7 +5,6 @@ from typing import get_args
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_features.config.kinds import KINDS
 from bert_features.config.output_specs import plan_outputs
@@ -76,21 +75,6 @@ def test_spans(encoded, batch, pooling, device):
             want = numpy_outputs.pool_word(state[begin:end], pooling)
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
         assert not values[row, len(found) :].any()
-
-
-@pytest.mark.parametrize("device", ["tpu", "cpu"])
-def test_the_highest_values_of_spans_where_rows_have_any_length(device):
-    values = np.random.default_rng(0).normal(size=(1, 5, 2)).astype(np.float32)
-    spans = [(0, 5), (1, 4), (4, 5), (2, 4)]
-    bounds = np.array(spans, np.int32).T[:, None]
-    kinds = [(tf.float32, [None, None, 2]), *[(tf.int32, [None, None])] * 2]
-    with traced_for(device):
-        found = tf.function(
-            pooling._max_of_spans,
-            input_signature=[tf.TensorSpec(shape, dtype) for dtype, shape in kinds],
-        )(values, *bounds)
-    wanted = [values[0, begin:end].max(axis=0) for begin, end in spans]
-    np.testing.assert_array_equal(found[0], wanted)
 
 
 def states_of(encoded, row):
@@ -182,28 +166,6 @@ def test_dtypes_round_once_at_the_end(encoded, batch, dtype):
     values = compute(encoded, batch, **settings, dtype=dtype)
     assert values.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
     np.testing.assert_array_equal(values, wide.astype(values.dtype))
-
-
-@pytest.mark.slow
-def test_words_of_rows_of_unknown_length(encoded, batch):
-    """As in an export."""
-    specs = plan_outputs(
-        [OutputConfig.of({"layers": [-1], "level": "word", "pooling": "max"})], TOY
-    )
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None, H], tf.float32),
-            tf.TensorSpec([None, None], tf.int32),
-        ]
-    )
-    def run(state, indices):
-        encoded = EncoderOutputs(state, [state] * TOY.num_hidden_layers).as_dict()
-        return compute_outputs(encoded, {"word_indices": indices}, specs, (CLS, SEP))["features"]
-
-    state = encoded["encoder_outputs"][-1]
-    wanted = compute(encoded, batch, layers=[-1], level="word", pooling="max")
-    np.testing.assert_array_equal(run(state, batch["word_indices"]), wanted)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The device step: pure, and of the dtype that is wanted."""
 
 import numpy as np
-import tensorflow as tf
 
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import OutputConfig
@@ -26,12 +25,3 @@ def test_the_step_is_pure():
     want = NumpyEncoder(TOY, other)(*batch.values())[-1]
     real = batch["input_mask"] == 1
     np.testing.assert_allclose(got[real], want[real], atol=2e-5)
-
-
-def test_half_precision_outputs():
-    device_step = DeviceStep(
-        TOY, WEIGHTS, outputs(layers=[-1, 0], combine="concat", dtype="float16")
-    )
-    results = device_step.step([v.value for v in device_step.weights], random_batch(TOY, [5], 5))
-    assert results["features"].dtype == tf.float16
-    assert results["features"].shape == (1, 5, 16)

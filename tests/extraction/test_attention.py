@@ -127,23 +127,6 @@ def test_a_file_and_its_plan(toy, tmp_path, dtype, atol):
     assert plan(config, source).output_bytes("tfrecord") == stored
 
 
-REFUSED = [
-    ({"long_text": "window"}, "'attention' needs the whole text in one row, and .* is 'window'"),
-    ({"packing": True}, "'attention' excludes .*packing"),
-    (
-        {"outputs": [OUTPUTS[0], {"kind": "score"}]},
-        "'score' masks the texts, so no other output can come from the same pass",
-    ),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_what_attention_excludes(toy, settings, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        FeatureExtractor(make_config(toy, **settings))
-    assert "\n" not in str(caught.value)
-
-
 def test_encode(toy):
     extractor = FeatureExtractor(make_config(toy))
     with pytest.raises(ConfigError, match="'mean' has a matrix for each text, which encode does"):
@@ -174,7 +157,7 @@ def test_batches_whose_attention_would_take_much_memory_are_smaller(toy, monkeyp
 
 
 @pytest.mark.slow
-def test_the_command_line_and_neighbors(toy, tmp_path):
+def test_the_command_line(toy, tmp_path):
     source, target = write_texts(tmp_path / "in.txt"), tmp_path / "out.arrow"
     options = ("--checkpoint", toy, "--uncased", "--kind=attention", "--layers=-1")
     for heads in ("--heads=1,0", "--heads=mean"):
@@ -184,9 +167,3 @@ def test_the_command_line_and_neighbors(toy, tmp_path):
     assert (feature.name, feature.heads, feature.width) == ("attention", ("mean",), 1)
     result = run("plan", source, *options)
     assert "token_pair, 2 values of float32, by the square of the tokens" in result.stdout
-    result = run("neighbors", target, "--query", "jack")
-    assert result.exit_code == 2
-    assert "attention has kind 'attention', which has no neighbors" in result.stderr
-    result = run("extract", source, "-o", target, *options, "--heads=0,mean", "--overwrite")
-    assert result.exit_code != 0
-    assert "heads is [0, 'mean']; allowed: a list of integers from 0" in result.stderr

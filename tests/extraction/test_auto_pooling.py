@@ -188,14 +188,6 @@ def test_a_prompt_applies_to_other_poolings_too(folder):
     close(extractor.encode(TEXTS), [reference("the " + text, ["max"]) for text in TEXTS])
 
 
-def test_a_word_that_names_no_prompt_is_refused_before_tensorflow(folder, tmp_path):
-    write_settings(folder, prompts={"document": "the "})
-    (tmp_path / "in.txt").write_text("a\n")
-    config = ExtractConfig.of({"checkpoint": str(folder), **AUTO, "prompt": "documents"})
-    with pytest.raises(ConfigError, match=r"'documents', .* of .*toy \(it has: 'document'\);"):
-        check_input_and_checkpoint(config, tmp_path / "in.txt")
-
-
 def test_neighbors_of_a_query_with_the_prompt_of_queries(folder, tmp_path):
     """The file has the prompt of documents, its neighbors are asked for with that of queries."""
     write_settings(folder, prompts={"document": "the ", "query": "this is "})

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from bert_features import BertFeatures, FeatureExtractor, FullTokenizer, Padded, Ragged
 from bert_features.errors import DeviceError, InputError
-from bert_features.extraction.encoding import collect
 from bert_features.readers import text as text_reader
 from bert_features.readers.input_example import InputExample
 from bert_features.runtime import loop
@@ -57,22 +56,6 @@ def test_a_pair_in_the_notation_of_files_is_one_text_and_a_warning(extractor, ca
         assert ("[UNK]" in record.tokens) == (texts != [("a", "b")])  # the toy has no bar
     (message,) = [message for message in caplog.messages if "|||" in message]
     assert message.startswith("a text has ' ||| ' and is computed as one text")
-
-
-@pytest.mark.slow
-def test_vectors_are_copied_as_they_come(extractor):
-    alive = []
-
-    def batches():
-        for batch in extractor.batches(lambda: iter(examples), threads=False):
-            alive.append(weakref.ref(batch.features["sequence"]))
-            yield batch
-            assert all(earlier() is None for earlier in alive[:-2])
-
-    examples = [InputExample(i, "a b") for i in range(4 * 512)]
-    feature = next(each for each in extractor.features() if each.name == "sequence")
-    collect(batches(), feature, single=False, ragged=False, count=len(examples))
-    assert len(alive) == 4
 
 
 def test_a_batch_is_free_once_its_user_has_dropped_it(extractor):
@@ -164,12 +147,6 @@ def test_counts_with_threads_and_without(extractor, threads):
     assert [counts.tokens_lost for counts in ledger] == [0, 0, 0, 12]
     assert [counts.tokens_unknown for counts in ledger] == [0, 0, 1, 0]
     assert (totals[-1].examples, totals[-1].tokens_lost) == (4, 12)
-
-
-def test_a_few_texts_are_warned_of_too(extractor, no_threads, caplog):
-    extractor.encode(["xx yy zz"], "sequence")
-    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
-    assert "3 of 3 tokens" in warning.getMessage()
 
 
 def test_names_of_other_libraries(extractor):
@@ -269,16 +246,3 @@ def test_progress_is_shown_on_standard_error_if_asked_for(extractor, capfd):
     assert out == ""
     extractor.encode(TEXTS[:20], "sequence")
     assert capfd.readouterr() == ("", "")
-
-
-def test_similarity_is_the_cosine_unless_another_is_asked_for(extractor):
-    a, b = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0], [-6.0, -8.0]])
-    np.testing.assert_allclose(extractor.similarity(a, b), [[0.96, -1.0]], atol=1e-6)
-    np.testing.assert_allclose(extractor.similarity(a, b, function="dot"), [[24.0, -50.0]])
-
-
-def test_reprs_show_shapes():
-    padded = Padded(np.zeros((2, 7, 3), np.float16), np.ones((2, 7), bool))
-    assert repr(padded) == "Padded(values=float16 [2, 7, 3], mask=bool [2, 7])"
-    ragged = Ragged(np.zeros((5, 3), np.float32), np.array([0, 5]))
-    assert repr(ragged) == "Ragged(values=float32 [5, 3], row_splits=int64 [2])"

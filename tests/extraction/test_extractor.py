@@ -22,7 +22,6 @@ BANK = (
     "After stealing money from the bank vault, the bank robber was seen fishing on the "
     "Mississippi river bank."
 )
-BANKS = (6, 10, 19)
 TOY_SETTINGS = {"max_seq_length": 20, "buckets": (5, 10), "batch_size": 8, "do_lower_case": True}
 
 
@@ -63,19 +62,6 @@ def test_every_layer_of_minilm_equals_the_reference(states):
         wanted = encoder(ids, np.ones_like(ids), np.zeros_like(ids))
         for got, state in zip(record.features.values(), wanted, strict=True):
             np.testing.assert_allclose(got, state[0], rtol=0, atol=2e-5)
-
-
-def test_the_three_banks_of_the_tutorials(states):
-    record = states[0]
-    assert len(record.tokens) == 22
-    assert [i for i, token in enumerate(record.tokens) if token == "bank"] == list(BANKS)
-    last_four = sum(list(record.features.values())[-4:])
-    vault, robber, river = (last_four[i] for i in BANKS)
-
-    def cosine(a, b):
-        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-
-    assert cosine(vault, robber) > max(cosine(vault, river), cosine(robber, river)) + 0.05
 
 
 @pytest.mark.slow

@@ -117,12 +117,6 @@ def test_a_checkpoint_that_int8_does_not_suit_is_named(extractor, monkeypatch, c
     assert warnings[0].startswith("int8 is inexact for")
 
 
-def test_long_texts_are_judged_by_the_first_ones():
-    examples = [InputExample(i, "word " * 300) for i in range(100)]
-    assert len(list(int8._first(iter(examples)))) == 3
-    assert len(list(int8._first(iter([InputExample(i, "a") for i in range(100)])))) == 32
-
-
 @pytest.mark.parametrize(
     ("best", "off", "reason"),
     [

@@ -62,21 +62,6 @@ def test_a_view_keeps_the_memory(keep):
     assert content(kept) == before
 
 
-def test_small_arrays_are_ordinary():
-    memory = Memory()
-    assert memory.empty((3, 4), np.float32).base is None
-
-
-def test_a_small_array_does_not_take_the_memory_of_a_large_one():
-    memory = Memory()
-    large = memory.empty((80_000, 768), np.float16)
-    first = address(large)
-    del large
-    small = memory.empty(SHAPE, np.float16)
-    assert address(small) != first
-    assert address(memory.empty((70_000, 768), np.float16)) == first
-
-
 def test_free_memory_does_not_grow():
     memory = Memory()
     for megabytes in range(1, 400, 7):  # each too large for the blocks before it

@@ -7,7 +7,7 @@ import pytest
 
 from bert_features import FeatureExtractor
 from bert_features.config.poolings import POOLINGS
-from bert_features.errors import ConfigError, InputError
+from bert_features.errors import ConfigError
 from bert_features.extraction.counts import ExampleCounts
 from bert_features.readers.input_example import InputExample
 from bert_features.text.vocabulary import CLS, SEP
@@ -218,24 +218,6 @@ def test_windows_against_single_rows(toy, stride):
     assert [c.windows for c in told][-2:] == [1, 1]
     assert [c.tokens_kept for c in told] == [8, 32, 72, 16, 2, 0]
     assert not any(c.tokens_lost for c in told)
-
-
-def test_an_id_of_the_users_names_the_example_that_is_refused(toy):
-    extractor = FeatureExtractor.from_checkpoint(
-        toy, layers=(-1,), long_text="error", **{**SETTINGS, "max_seq_length": 5, "buckets": ()}
-    )
-    examples = [InputExample("short", "a"), InputExample("long", "a b the is")]
-    with pytest.raises(InputError, match="example 'long' has 4 pieces and does not fit"):
-        list(extractor.batches(lambda: examples))
-
-
-def test_a_word_longer_than_the_window(toy):
-    extractor = FeatureExtractor.from_checkpoint(
-        toy, layers=(-1,), level="word", long_text="window", word_split="whitespace",
-        **{**SETTINGS, "max_seq_length": 5, "buckets": ()},
-    )  # fmt: skip
-    with pytest.raises(InputError, match="example 1 has a word of 5 pieces"):
-        extractor(["a", "a b ?????"])
 
 
 def test_some_of_the_outputs_alone(toy):

@@ -145,24 +145,6 @@ def test_who_packs(checkpoint, monkeypatch, kind, settings, packs):
     assert (preparation.buckets == (128, 512)) == packs
 
 
-@pytest.mark.parametrize(
-    ("settings", "tokens"), [({}, 4 * 8 * 16384), ({"buffer_mb": 1}, 2**20 // 32)], ids=str
-)
-def test_a_window_fills_the_batches_of_all_devices(checkpoint, monkeypatch, settings, tokens):
-    """Unless its memory is limited: features of 8 values in float32."""
-    monkeypatch.setattr(preparation_module, "_MAX_MEGABATCH_TOKENS", 40_000)
-    runtime = TensorFlowRuntime("cpu")
-    monkeypatch.setattr(runtime, "any_shape", False)
-    monkeypatch.setattr(runtime, "devices", Devices("tpu", 8))
-    config = ExtractConfig.of({"checkpoint": checkpoint, "layers": [-1], **settings})
-    preparation = Preparation(config, runtime=runtime)
-    assert preparation.megabatch_tokens == tokens
-    assert (
-        preparation.with_outputs(["layer_output_0"]).megabatch_tokens
-        == preparation.megabatch_tokens
-    )
-
-
 def test_a_window_that_grows_has_a_limit(checkpoint, monkeypatch):
     """2 GiB of features; here those of 50,000 tokens of 8 float32 values."""
     monkeypatch.setattr(preparation_module, "_MAX_MEGABATCH_TOKENS", 40_000)

@@ -19,39 +19,11 @@ def test_a_batch_on_a_cpu_has_512_tokens_for_each_core(toy, monkeypatch, cores, 
 
 
 @pytest.mark.parametrize(
-    ("given", "ends_early"),
-    [
-        ({}, True),
-        ({"batch_tokens": 70}, True),
-        ({"batch_size": 4}, False),
-        ({"buckets": [8]}, False),
-    ],
-)
-def test_batches_of_a_cpu_end_early_unless_settings_declare_their_shapes(toy, given, ends_early):
-    settings = {"checkpoint": toy, "layers": (-1,), **given}
-    preparation = Preparation(ExtractConfig.of(settings))
-    assert bool(preparation.shapes.batch_cost) == ends_early
-    assert "batch_cost" not in preparation.batch_params(few=True)
-
-
-@pytest.mark.parametrize(
     ("given", "tokens"), [({"batch_tokens": 70}, 70), ({"batch_size": 4, "max_seq_length": 8}, 32)]
 )
 def test_the_tokens_of_a_full_batch(toy, given, tokens):
     settings = {"checkpoint": toy, "layers": (-1,), **given}
     assert Preparation(ExtractConfig.of(settings)).tokens_of_batch == tokens
-
-
-def test_a_batch_in_bfloat16_costs_as_much_as_more_tokens(toy):
-    settings = {"checkpoint": toy, "layers": (-1,)}
-    costs = {
-        precision: Preparation(
-            ExtractConfig.of({**settings, "precision": precision})
-        ).batch_params()
-        for precision in ("auto", "float32", "bfloat16")
-    }
-    assert costs["auto"] == costs["float32"]
-    assert costs["float32"]["batch_cost"] < costs["bfloat16"]["batch_cost"]
 
 
 def test_a_scale_file_is_found_wherever_the_run_goes(toy, tmp_path, monkeypatch):

@@ -298,15 +298,6 @@ def test_a_cache_of_other_numbers_is_replaced(tmp_path, caplog):
     assert "(this machine computes other numbers); it is replaced by a new one" in caplog.text
 
 
-def test_a_store_that_is_closed_knows_nothing_and_is_silent(tmp_path, caplog):
-    with FeatureStore(StorePlace(tmp_path, run=1), "settings", make_recipe()) as store:
-        store.add([(b"key", 3, b"value")])
-        assert store.tokens([b"key"]) == {b"key": 3}
-    assert store.tokens([b"key"]) == store.fetch([b"key"]) == {}
-    store.add([(b"other", 3, b"value")])
-    assert caplog.text == ""
-
-
 def test_a_cache_that_cannot_be_written_is_refused_at_once(run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write the cache .*file/cache: .*; choose"):
@@ -320,25 +311,6 @@ def test_without_a_cache_nothing_is_left(run, tmp_path):
     run(dedupe=True)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"in.txt", "out.parquet", "ledger.jsonl"}
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_texts(run, tmp_path, monkeypatch):
-    sizes = []
-
-    class Watched(reuse.Reuse):
-        def _expand(self, sieve, results):
-            sizes.append((len(self._under_way), len(sieve.everyone)))
-            return super()._expand(sieve, results)
-
-    monkeypatch.setattr(reuse, "Reuse", Watched)
-    source = tmp_path / "distinct.txt"
-    source.write_text("".join(f"{bin(i)[2:].replace('', ' ')}\n" for i in range(800)))
-    counts, *_ = run(source=source, dedupe=True)
-    assert (counts.examples, counts.examples_reused) == (800, 0)
-    assert len(sizes) > 20
-    # A window, those that are prepared while it is computed, and one that is read.
-    assert max(under_way for under_way, _ in sizes) <= 6 * max(count for _, count in sizes)
 
 
 def test_a_run_without_onednn_warns_of_last_bits(run, monkeypatch, caplog):

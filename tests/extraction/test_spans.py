@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bert_features import FeatureExtractor, export_savedmodel, extract, nearest, plan, read_features
+from bert_features import FeatureExtractor, extract, nearest, plan, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.poolings import POOLINGS
 from bert_features.errors import ConfigError, InputError, OutputError
@@ -210,8 +210,3 @@ def test_a_letter_that_lower_case_makes_two():
     assert _prepare(replace(example, text_a="AB"), prompt="p ", **options).text_a == "p ab"
     with pytest.raises(InputError, match="example 7 has a letter that becomes two in lower case"):
         _prepare(example, prompt="", **options)
-
-
-def test_an_export_has_no_spans(tmp_path):
-    with pytest.raises(ConfigError, match="has level 'span'"):
-        export_savedmodel(tmp_path / "x", outputs=[{"level": "span", "layers": [-1]}])

@@ -100,30 +100,6 @@ def test_settings_of_a_folder_that_are_not_followed(tmp_path, file, change, mess
         make(path.parents[1] if "/" in file else path.parent)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pooling": "mean"}, "allowed for kind 'sparse': max, sum, max_log1p, sum_log1p, lookup"),
-        ({"pooling": "lookup"}, "pooling"),
-        ({"pooling": "sum", "long_text": "window"}, "long_text is 'window'; choose another"),
-        ({"level": "sequence"}, "level"),
-        ({"packing": True}, "kind 'sparse' excludes packing"),
-        ({"top_k": 18}, "top_k"),
-        ({"normalize": True}, "normalize"),
-        ({"kind": "layers", "min_weight": 0.1}, "min_weight"),
-    ],
-)
-def test_refused_settings(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        make(**settings)
-
-
-def test_two_in_a_run():
-    outputs = [{**OUTPUT, "name": name} for name in "ab"]
-    with pytest.raises(ConfigError, match="'sparse' is there 2 times, and a run may have it once"):
-        FeatureExtractor.from_checkpoint(BARE, outputs=outputs)
-
-
 @pytest.mark.slow
 def test_the_heaviest_terms_are_kept_and_the_others_counted(caplog):
     with caplog.at_level(logging.WARNING, "bert_features"):

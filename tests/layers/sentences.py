@@ -1,4 +1,4 @@
-"""Questions, and statements on the same topics, without punctuation."""
+"""Questions without punctuation."""
 
 QUESTIONS = """where is the nearest railway station
 what time does the museum open on sunday
@@ -26,29 +26,3 @@ what is the name of that tall tree
 when does the next bus leave for the harbour
 how do you repair a broken window
 which language do they speak in this valley""".splitlines()
-STATEMENTS = """the railway station lies behind the market
-the museum opens at ten on sunday
-this old bicycle costs forty euros
-the committee rejected our proposal yesterday
-my cousin wrote the song that played last night
-the new bridge will be finished in june
-both roads lead to the village
-about nine thousand people live in our town
-we visited the northern islands two years ago
-the engineer explained how this machine works
-they sell fresh bread every afternoon
-a doctor was sitting on the train
-your blue umbrella stands behind the door
-my address is written on the envelope
-the shops close early at this time of year
-the teacher praised us after the exam
-a fisherman rents small boats near the beach
-the journey usually takes three hours
-the cook cleans the kitchen every night
-the sky turned red in the evening
-my brother still plays the piano
-she drank another cup of tea
-that tall tree is an old chestnut
-the next bus leaves for the harbour at noon
-the carpenter repaired the broken window
-everybody speaks two languages in this valley""".splitlines()

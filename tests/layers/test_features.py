@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_features import BertEncoder, BertFeatures
 from bert_features.config.outputs import OUTPUT_SETTINGS
-from bert_features.errors import CheckpointError, ConfigError
+from bert_features.errors import ConfigError
 from tests.layers import training
 from tests.other_values import ALONE, OTHERS
 from tests.reference.numpy_encoder import NumpyEncoder
@@ -116,27 +116,6 @@ def test_functional_model(toy, batch, states, length):
     np.testing.assert_allclose(result["last"][0], states[3][0], rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_subclassed_model(toy, batch, states):
-    class Classifier(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.bert = BertFeatures.from_checkpoint(toy, [MEAN])
-            self.head = keras.layers.Dense(2)
-
-        def call(self, inputs):
-            return self.head(self.bert(inputs)["mean"])
-
-    model = Classifier()
-    assert model(batch).shape == (3, 2)
-    assert len(model.trainable_weights) == 2
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = model.bert.get_weights()
-    model.fit(batch, np.array([0, 1, 0]), verbose=0)
-    for old, new in zip(before, model.bert.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_specs_are_what_comes_out(toy, batch, policy):
     outputs = [
@@ -232,15 +211,6 @@ def test_dropout_is_of_training_alone(toy, batch):
     np.testing.assert_array_equal(of(without, True), plain)
 
 
-def test_a_policy_set_later_is_refused(batch):
-    layer = BertFeatures(TOY, [LAST])
-    layer.dtype_policy = "float32"
-    with pytest.raises(ConfigError, match="float32 since mine was made; pass dtype='mixed_bflo"):
-        BertFeatures(TOY, [LAST], name="mine").dtype_policy = "mixed_bfloat16"
-    with pytest.raises(ConfigError, match="pass dtype='float16' when you make the layer"):
-        layer.encoder.blocks[0].dtype_policy = "float16"
-
-
 @pytest.mark.parametrize("policy", ["bfloat16", "float16"])
 def test_training_weights_of_16_bits_is_a_warning(batch, caplog, policy):
     for dtype in (f"mixed_{policy}", policy):
@@ -273,12 +243,6 @@ def test_the_usual_names_leave_norms_and_biases_without_weight_decay():
     assert decayed == {"kernel", *tables}
     embeddings = [w for w in layer.weights if "/embeddings/" in w.path]
     assert len(embeddings) == 5  # the norm is among them
-
-
-def test_dropout_keeps_the_arithmetic_narrow(toy, batch):
-    layer = BertFeatures.from_checkpoint(toy, [LAST], trainable=True, dtype="mixed_bfloat16")
-    encoded = layer.encoder(batch, training=True)
-    assert {state.dtype.name for state in encoded["encoder_outputs"]} == {"bfloat16"}
 
 
 def test_the_config_is_complete(toy, batch):
@@ -330,17 +294,6 @@ def test_the_last_of_two_equal_special_pieces_counts(tmp_path):
     folder = write_directory(tmp_path / "toy", TOY, vocab, random_weights(TOY), kind="tf1")
     layer = BertFeatures.from_checkpoint(folder, [MEAN])
     assert layer.special_ids == (2, len(vocab) - 1)  # as the tokenizer has it
-
-
-def test_checkpoints_that_are_refused(tmp_path):
-    bare = {n: w for n, w in random_weights(TOY).items() if not n.startswith("pooler")}
-    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, bare, kind="tf1")
-    with pytest.raises(CheckpointError, match="has no pooler"):
-        BertFeatures.from_checkpoint(folder, [{"level": "sequence", "pooling": "pooler"}])
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        BertFeatures.from_checkpoint(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="vocab_size is missing"):
-        BertFeatures({"hidden_size": 8})
 
 
 def test_word_and_span_inputs_are_checked_too(batch):

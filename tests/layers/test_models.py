@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_features import BertFeatures, BertTextInput, FeatureExtractor
 from tests.cli.forks import call_in_fork
 from tests.layers.loading import load_and_call
-from tests.layers.sentences import QUESTIONS, STATEMENTS
+from tests.layers.sentences import QUESTIONS
 
 IDS = ("input_word_ids", "input_mask", "input_type_ids")
 MEAN = {"name": "mean", "level": "sequence", "pooling": "mean", "layers": [-1]}
@@ -39,31 +39,6 @@ def test_mixed_precision_is_close_to_float32(minilm_dir):
         cosines = (exact * mixed).sum(-1) / norms
         assert cosines[batch["input_mask"] > 0].min() >= 0.999
         assert np.abs(exact - mixed).max() > 1e-4  # it was another arithmetic indeed
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_a_classifier_learns_questions_from_statements(minilm_dir):
-    """Without punctuation, so that the words have to tell; each question has a statement of the
-    same topic, and a third of these pairs is held out. A middle layer knows most of syntax.
-    """
-    rows = BertTextInput.from_checkpoint(minilm_dir, max_seq_length=16)(QUESTIONS + STATEMENTS)
-    labels = np.array([1] * len(QUESTIONS) + [0] * len(STATEMENTS))
-    held = np.arange(len(labels)) % len(QUESTIONS) % 3 == 0
-    trained, tested = (
-        ({name: column.numpy()[mask] for name, column in rows.items()}, labels[mask])
-        for mask in (~held, held)
-    )
-    inputs = {name: keras.Input((16,), dtype="int32", name=name) for name in IDS}
-    features = BertFeatures.from_checkpoint(minilm_dir, [{**MEAN, "layers": [-4]}])(inputs)["mean"]
-    keras.utils.set_random_seed(0)
-    model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(features))
-    model.compile(
-        keras.optimizers.Adam(0.02), "binary_crossentropy", metrics=["accuracy"], jit_compile=False
-    )
-    model.fit(*trained, batch_size=9, epochs=8, verbose=0)
-    _, accuracy = model.evaluate(*tested, verbose=0)
-    assert accuracy >= 0.85
 
 
 # Keras 3.15 asks NumPy 2.4 for its variables in an outdated way when it saves them.

@@ -1,9 +1,7 @@
 """BertTextInput: rows as the official script makes them, forms of input, and what it refuses."""
 
 import json
-from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -116,24 +114,6 @@ def test_text_input_from_its_config(toy):
 def test_a_vocabulary_may_be_a_file(minilm_dir):
     path = minilm_dir / "vocab.txt"
     assert BertTextInput(path).get_config()["vocabulary"] == read_vocab(path)
-
-
-@pytest.mark.slow
-def test_what_keras_itself_says_is_as_the_page_quotes_it(tmp_path, monkeypatch):
-    page = " ".join((Path(__file__).parents[2] / "docs" / "python.md").read_text().split())
-    model = keras.Sequential([keras.Input((), dtype="string"), BertTextInput(TOY_VOCAB)])
-    model.compile(run_eagerly=True)
-    assert model.predict(np.array(["a"], object), verbose=0)["input_mask"].sum() == 3
-    with pytest.raises(ValueError, match="Invalid dtype: str") as refused:
-        model.predict(np.array(["a" * 3]), verbose=0)
-    assert f'"{refused.value}"' in page
-    model.save(tmp_path / "m.keras")
-    monkeypatch.delitem(keras.saving.get_custom_objects(), "bert_features>BertTextInput")
-    with pytest.raises(TypeError) as lost:
-        keras.saving.load_model(tmp_path / "m.keras")
-    for quote in ("could not be deserialized properly", "Could not locate class 'BertTextInput'"):
-        assert quote in str(lost.value)
-        assert f'"{quote}"' in page
 
 
 @pytest.mark.parametrize(
