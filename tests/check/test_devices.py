@@ -1,15 +1,11 @@
 """Findings about TPUs and GPUs: what the machine shows beside what the runtimes report."""
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 
-from bert_features.check import child, devices
-from bert_features.check.machine import Accelerators, find_accelerators
+from bert_features.check import devices
+from bert_features.check.machine import Accelerators
 from bert_features.check.runtimes import Outcome, Runtimes
 from tests.check.made_up_site import verdict
-from tests.made_up_machine import H100, V5E, move_to
 
 CHIP = Accelerators(tpus=("/dev/vfio/0",))
 CARD = Accelerators(gpus=("/dev/nvidia0",), gpu_models=("NVIDIA L4",))
@@ -118,44 +114,3 @@ def test_a_gpu_that_no_runtime_can_use(machine, environment, remedy, found):
     finding = devices.check_gpu(machine, runtimes(), environment)
     assert verdict(finding) == ("warning" if remedy else "ok", remedy)
     assert found in finding.found
-
-
-def test_the_tpu_that_is_asked_for_is_the_one_a_run_takes(tmp_path, monkeypatch):
-    asked = []
-
-    def resolver(tpu):
-        asked.append(tpu)
-        hosts = {"worker": ["127.0.0.1:1"]} if tpu == "deaf" else {}
-        return SimpleNamespace(cluster_spec=lambda: SimpleNamespace(as_dict=lambda: hosts))
-
-    tf = SimpleNamespace(
-        distribute=SimpleNamespace(cluster_resolver=SimpleNamespace(TPUClusterResolver=resolver)),
-        tpu=SimpleNamespace(experimental=SimpleNamespace(initialize_tpu_system=str)),
-        config=SimpleNamespace(
-            experimental_connect_to_cluster=str, list_logical_devices=lambda kind: []
-        ),
-    )
-    monkeypatch.setitem(sys.modules, "tensorflow", tf)
-    monkeypatch.setenv("TPU_NAME", "mine")  # some images of TPU VMs set it
-    move_to(monkeypatch, tmp_path / "bare")
-    child._tpus()
-    move_to(monkeypatch, tmp_path / "tpu_vm", V5E, files=("dev/vfio/0",))
-    child._tpus()
-    assert asked == ["mine", "local"]
-    move_to(monkeypatch, tmp_path / "bare again")
-    monkeypatch.setenv("TPU_NAME", "deaf")
-    with pytest.raises(OSError, match=r"127\.0\.0\.1:1 does not answer"):
-        child._tpus()
-
-
-def test_chips_and_cards_that_cannot_be_opened(tmp_path, monkeypatch):
-    """As in a container that was given neither; what counts as one is in test_hardware.py."""
-    move_to(monkeypatch, tmp_path, V5E, H100)
-    machine = find_accelerators()
-    tpu = devices.check_tpu(machine, runtimes(), {})
-    assert tpu.status == "warning"
-    assert tpu.found.endswith(
-        "have no device files here, /dev/accel* or /dev/vfio/*; a container needs --privileged"
-    )
-    gpu = devices.check_gpu(machine, runtimes(), {})
-    assert verdict(gpu) == ("warning", "docker run --gpus all …")

@@ -47,12 +47,6 @@ def test_onednn_turned_off(root, monkeypatch):
     assert on.details["onednn"] is True
 
 
-def test_onednn_is_not_mentioned_on_arm(root, monkeypatch):
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    write(root / "proc" / "cpuinfo", "Features : asimd bf16\n")
-    assert "oneDNN" not in machine.check_cpu({"TF_ENABLE_ONEDNN_OPTS": "0"}).found
-
-
 def test_memory_of_a_container(root):
     assert "container" not in machine.check_memory().found
     write(root / "sys" / "fs" / "cgroup" / "memory.max", "500000000\n")
@@ -71,11 +65,6 @@ def test_only_what_matters_and_is_set():
     )
     assert finding.details == {"TPU_NAME": "mine", "BERT_FEATURES_CACHE": "https://…@here/models"}
     assert "secret" not in finding.found
-
-
-def test_what_does_harm():
-    _, finding = machine.check_environment({"TF_USE_LEGACY_KERAS": "1"})
-    assert verdict(finding) == ("warning", "unset TF_USE_LEGACY_KERAS")
 
 
 def test_what_is_in_the_cache(tmp_path, monkeypatch):

@@ -1,14 +1,10 @@
 """Each finding about installed packages, on folders of packages made for it."""
 
-import configparser
-from pathlib import Path
-
 import pytest
 
 from bert_features.check import packages
 from tests.check.made_up_site import verdict
 
-ROOT = Path(__file__).resolve().parents[2]
 OWN = ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", "keras>=3.10"]
 HEALTHY = {"tensorflow": "2.20.0", "tensorflow-text": "2.20.1", "keras": "3.15.1"}
 HEALTHY_TPU = {
@@ -83,33 +79,6 @@ def test_packages_that_are_needed(site):
     assert keras.found == "keras is not installed (required: >=3.10)"
 
 
-def test_a_package_that_only_handles_need_is_a_warning(site):
-    site.install("bert_features", "0.1.0", requires=["tensorflow-hub>=0.16.1"])
-    (finding,) = packages.check_requirements(site.packages)
-    assert verdict(finding) == ("warning", "pip install 'tensorflow-hub>=0.16.1'")
-    assert finding.found.endswith("; only TF-Hub handles need it")
-
-
-@pytest.mark.parametrize("version", ["65.5.0", "81.0.0", "84.0.0"])
-def test_setuptools_may_have_any_version(site, version):
-    site.install("bert_features", "0.1.0", requires=own_requirements())
-    site.install("setuptools", version)
-    assert "setuptools" not in {f.check for f in packages.check_packages(site.packages)}
-
-
-def own_requirements():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    return [r for r in setup["options"]["install_requires"].splitlines() if r and r[0] != "#"]
-
-
-def test_plain_tensorflow_is_not_installed_over_the_tpu_build(site):
-    needs = ["tensorflow-hub>=0.16"]
-    site.install("bert_features", "0.1.0", requires=needs).install_all(HEALTHY_TPU)
-    (finding,) = packages.check_requirements(site.packages)
-    assert finding.remedy == "pip install --no-deps 'tensorflow-hub>=0.16'"
-
-
 def test_requirements_of_packages_on_each_other(site):
     site.install("jax", "0.10.2", requires=["jaxlib<=0.10.2,>=0.10.1"])
     site.install("jaxlib", "0.9.0")
@@ -119,10 +88,3 @@ def test_requirements_of_packages_on_each_other(site):
         "warning",
         "pip install 'jaxlib<=0.10.2,>=0.10.1'",
     )
-
-
-def test_remains_of_an_interrupted_installation_do_not_count(site):
-    (site.folder / "tensorflow-2.20.0.dist-info").mkdir()
-    (site.folder / "keras-3.15.1.dist-info").mkdir()
-    (site.folder / "keras-3.15.1.dist-info" / "METADATA").write_text("Name: keras\n")
-    assert site.packages == {}

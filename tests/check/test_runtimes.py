@@ -122,42 +122,6 @@ def test_what_an_import_has_started_ends_with_it(world, tmp_path):
         assert closed.poll(10_000) == [(end.fileno(), select.POLLHUP)]
 
 
-def test_a_tensorflow_that_works_as_far_as_it_goes(world, doctor):
-    """It prints, and neither tensorflow-text nor Keras loads into it."""
-    world.install_tensorflow(
-        "tensorflow",
-        """
-        from types import SimpleNamespace as N
-        print("to standard output")
-        __version__ = "2.20.0"
-        config = N(list_physical_devices=lambda kind: [])
-        """,
-    )
-    world.install(
-        "tensorflow-text",
-        "2.20.1",
-        {"tensorflow_text/__init__.py": "raise OSError('undefined symbol: _ZN10')"},
-    )
-    world.install("keras", "3.15.1", {"keras/__init__.py": "raise OSError('no file')"})
-    status, findings = doctor()
-    assert status == 1
-    assert findings["import tensorflow"]["found"] == "2.20.0"
-    assert findings["import tensorflow_text"]["found"] == "OSError: undefined symbol: _ZN10"
-    assert findings["import tensorflow_text"]["remedy"] == (
-        "pip install --force-reinstall --no-deps 'tensorflow-text==2.20.*'"
-    )
-    assert findings["import keras"]["remedy"] == "pip install --force-reinstall --no-deps keras"
-
-
-def test_a_broken_jax_is_a_warning(world, doctor):
-    """Runs go on without it: TensorFlow is the runtime taken by default."""
-    world.install("jax", "0.10.2", {"jax/__init__.py": "import os; os.abort()"})
-    _, findings = doctor()
-    assert findings["import jax"]["status"] == "warning"
-    assert findings["import jax"]["found"] == "the process died of SIGABRT"
-    assert findings["import jax"]["remedy"] == "pip install -U jax"
-
-
 @pytest.mark.parametrize(
     ("reported", "status", "found"),
     [

@@ -1,6 +1,5 @@
 """TensorFlow's start-up messages stay off the terminal; everything else gets there."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bert_features.machine import library_pages
-from bert_features.machine.quiet_tensorflow import _without_garbage_collection
 
 
 def import_made_up(tmp_path, program, before="", after=""):
@@ -140,26 +138,6 @@ def test_a_failed_import_tells_all(tmp_path):
     assert result.returncode == 1
     assert "port.cc:153] why" in result.stderr
     assert "no such luck" in result.stderr
-
-
-@pytest.fixture
-def nothing_frozen():
-    """As in a process that has just begun: the objects of the test run are no longer permanent."""
-    gc.unfreeze()
-    yield
-    gc.enable()
-    gc.freeze()
-
-
-@pytest.mark.usefixtures("nothing_frozen")
-@pytest.mark.parametrize("state", ["disabled", "frozen"])
-def test_the_users_own_choice_stands(state):
-    gc.disable() if state == "disabled" else gc.freeze()
-    with _without_garbage_collection():
-        assert not gc.isenabled()
-    assert gc.isenabled() == (state == "frozen")
-    # Not the number itself: an object that is freed meanwhile lowers it.
-    assert (gc.get_freeze_count() > 1000) == (state == "frozen")
 
 
 def test_what_a_process_of_our_own_starts_takes_no_module_of_the_current_folder(tmp_path):

@@ -42,30 +42,13 @@ UPDATE = "pip install -U 'jax[tpu]'"
             "docker run --privileged …",
         ),
         (
-            "Invalid fd: -1; Couldn't open device: /dev/accel0 (Operation not permitted)",
-            "run as root",
-            "docker run --privileged …",
-        ),
-        (
             "Unknown flag in XLA_FLAGS: --xla_tpu_enable_latency_hiding_scheduler=true",
             "belong into LIBTPU_INIT_ARGS",
             "unset XLA_FLAGS",
         ),
         (
-            "Failed to initialize TPU system with error: FAILED_PRECONDITION: Couldn't mmap: "
-            "Operation not permitted",
-            "run as root",
-            "docker run --privileged …",
-        ),
-        (
             "Unable to initialize backend 'tpu': INVALID_ARGUMENT: Mismatched PJRT plugin PJRT API "
             "version (0.23) and framework PJRT API version 0.40).",
-            "libtpu and JAX do not fit",
-            UPDATE,
-        ),
-        (
-            "Unable to initialize backend 'tpu': module 'libtpu' has no attribute "
-            "'get_library_path'",
             "libtpu and JAX do not fit",
             UPDATE,
         ),

@@ -6,19 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-
-
-@pytest.fixture
-def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    # What it sets for itself and its processes.
-    for name in ("XLA_PYTHON_CLIENT_PREALLOCATE", "KERAS_BACKEND", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))
 
 
 def benchmark(*arguments, path=()):
@@ -63,70 +54,3 @@ def test_it_runs_without_tensorflow(without, tmp_path):
         # 2 blocks of 4 * 32 * 32 + 2 * 32 * 64 weights, and 2 * 32 products for each token seen.
         flops = 2 * 2 * (8192 + 2 * 32 * row["length"])
         assert row["tflops"] == pytest.approx(row["tokens_per_second"] * flops / 1e12)
-
-
-class FakeWorker:
-    """A program whose vectors and speeds are given."""
-
-    def __init__(self, vectors, speed, fails_at=()):
-        self._vectors = vectors
-        self._speed = speed
-        self._fails_at = fails_at
-        self.facts = {"device": "NVIDIA H200", "versions": {}}
-
-    def vectors(self, batch):
-        return self._vectors
-
-    def seconds(self, rows, length, steps):
-        from benchmarking.gpu_workers import ProgramError
-
-        if rows in self._fails_at:
-            raise ProgramError("OutOfMemoryError: too large")
-        return rows * length * steps / (self._speed * rows)  # larger batches are faster
-
-    def close(self):
-        pass
-
-
-def measured(monkeypatch, **peers):
-    """The report of programs that are not there."""
-    import gpu
-
-    monkeypatch.setattr(gpu, "MODULES", dict.fromkeys(peers, ()))
-    ones = np.ones((4, 8), np.float32)
-    workers = {gpu.OURS: FakeWorker(ones, 4e6)} | peers
-    monkeypatch.setattr(gpu, "Worker", lambda name, config, device: workers[name])
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--models", "BERT-Base", "--lengths=128"])
-    report = gpu.measure(gpu._options())
-    return report, gpu.markdown(report)
-
-
-def test_the_targets_are_reported(scripts, monkeypatch):
-    ones = np.ones((4, 8), np.float32)
-    peers = {"slow": FakeWorker(ones, 1e6), "fast": FakeWorker(ones, 3.2e6, fails_at=(512,))}
-    report, text = measured(monkeypatch, **peers)
-    assert report["problems"] == []
-    # One has no room for the largest batch, and is measured with the next.
-    assert {row["program"]: row["rows"] for row in report["results"]} == {
-        "bert_features": 512,
-        "slow": 512,
-        "fast": 256,
-    }
-    assert "BERT-Base, 128: speed-up over the faster peer 2.50, target 1.3: met" in text
-    assert "BERT-Base, 128: share of the peak" in text
-
-
-@pytest.mark.parametrize(
-    ("vectors", "part"),
-    [
-        (np.arange(32, dtype=np.float32).reshape(4, 8), "lowest cosine"),
-        (np.full((4, 8), np.nan, np.float32), "lowest cosine nan"),
-    ],
-)
-def test_a_program_with_other_vectors_has_no_time(scripts, monkeypatch, vectors, part):
-    report, text = measured(monkeypatch, wrong=FakeWorker(vectors, 9e9))
-    assert [row["program"] for row in report["results"]] == ["bert_features"]
-    (problem,) = report["problems"]
-    assert problem.startswith("wrong, BERT-Base, 128 tokens: its vectors differ from ours")
-    assert part in problem
-    assert f"Problem: {problem}" in text

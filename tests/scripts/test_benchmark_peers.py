@@ -1,8 +1,6 @@
 """The parts of benchmarks/peers.py that need no peers: options, errors, texts, turns."""
 
 import json
-import subprocess
-import sys
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -13,30 +11,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-
-
-def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / "peers.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--texts", "nowhere.txt"], 1, "error: nowhere.txt does not exist"),
-        (
-            ["--sections", "speed"],
-            2,
-            "'speed'; allowed: jobs, words, encoder, targets, latency, start, memory",
-        ),
-        (["--programs", "word2vec"], 2, "'word2vec'; allowed: bert_features fp32"),
-    ],
-)
-def test_errors(arguments: list[str], status: int, message: str):
-    result = benchmark(*arguments)
-    assert result.returncode == status
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_the_parts_of_the_first_feature_exist(monkeypatch: pytest.MonkeyPatch):
@@ -61,45 +35,6 @@ class FakeWorker:
 
     def cpu_seconds(self) -> float:
         return 0.0
-
-
-def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """With workers that answer at once, in order: the second takes twice as long."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from benchmarking import latency
-    from benchmarking.processes import BenchmarkError
-    from benchmarking.report import _latency
-
-    turns = []
-
-    class TimedWorker(FakeWorker):
-        def __call__(self, do, **arguments):
-            slow = self.program != "bert_features fp32"
-            if do == "load_calls":
-                ways = ["encode"] if slow else ["encode", latency.STEP_ALONE]
-                vectors = {way: np.full((1, 3), difference * slow) for way in ways}
-                np.savez(arguments["save"], **vectors)
-                return {"ways": ways}
-            turns.append((self.program, arguments["way"], arguments["count"]))
-            return {"seconds": [0.002 * (1 + slow)] * arguments["count"]}
-
-    monkeypatch.setattr(latency, "Worker", TimedWorker)
-    monkeypatch.setattr(latency, "run_module", lambda *arguments: "")
-    names = ["bert_features fp32", "sentence-transformers fp32", "openvino fp32"]
-    arguments = {"calls": 65, "models": tmp_path, "log": tmp_path}
-    difference = 5e-5
-    table = latency.measure_latency(names, **arguments)
-    ways = [(names[0], "encode"), (names[0], latency.STEP_ALONE), (names[1], "encode")]
-    assert turns == [(*way, count) for count in (*6 * [10], 5) for way in ways]
-    assert [row["p50"] for row in table["rows"]] == [0.002, 0.002, 0.004]
-    assert "| sentence-transformers fp32 | encode | 4.00 | 4.00 | 2.00 | 5.0e-05 |" in _latency(
-        table
-    )
-    difference = 2e-4
-    with pytest.raises(BenchmarkError, match=r"sentence-transformers fp32, encode: .* 0\.0002"):
-        latency.measure_latency(names, **arguments)
-    with pytest.raises(BenchmarkError, match="none of openvino"):
-        latency.measure_latency(["openvino fp32"], **arguments)
 
 
 def test_words_become_means_of_their_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -56,23 +56,6 @@ def test_a_tag_of_another_version_is_refused(checkout: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("address", ["https://github.com/a/b.git", "git@github.com:a/b"])
-def test_a_repository_on_github_needs_the_badge_of_its_notebook(
-    checkout: Path, address: str
-) -> None:
-    (checkout / "CHANGELOG.md").write_text(f"# Changes\n\n## {version()}\n")
-    (checkout / "README.md").write_text("# bert_features\n")
-    for command in (["add", "--all"], ["commit", "--quiet", "-m", "x"]):
-        subprocess.run([*GIT, *command], cwd=checkout, check=True)
-    subprocess.run([*GIT, "remote", "add", "origin", address], cwd=checkout, check=True)
-    message = refusal(checkout)
-    assert "README.md lacks the badge" in message
-    assert (
-        "(https://colab.research.google.com/github/a/b/blob/main/scripts/colab_tpu.ipynb)"
-        in message
-    )
-
-
 def test_links_of_a_release_are_addresses_and_the_checkout_keeps_its_own(tmp_path: Path) -> None:
     for name in ("README.md", "setup.cfg"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -15,19 +15,6 @@ from bert_features import read_features
 ROOT = Path(__file__).resolve().parents[2]
 TOUR = ROOT / "scripts" / "tour.sh"
 
-# Shards of a run that never ends, then of one that is finished, and a service that waits.
-PROGRAM = """#!/bin/sh
-case "$1 $2" in
-serve*) exec sleep 600 ;;
-"extract lines.txt")
-  [ -e shards ] && exit
-  mkdir shards
-  touch shards/part-00001-of-2
-  exec sleep 600
-  ;;
-esac
-"""
-
 
 def start(script: Path, *arguments: Path, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -46,20 +33,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     return output
-
-
-@pytest.fixture
-def made_up(tmp_path: Path) -> Path:
-    """The folder of an interpreter beside a made-up `bert-features`; `curl` is to be added."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    # No file of features is there to be read.
-    read = 'case "$2" in *read_features*) exit ;; esac'
-    python = f'#!/bin/sh\n{read}\nexec {sys.executable} "$@"\n'
-    for name, source in (("python", python), ("bert-features", PROGRAM)):
-        (programs / name).write_text(source)
-        (programs / name).chmod(0o755)
-    return programs
 
 
 @pytest.mark.slow
@@ -85,22 +58,3 @@ def test_every_step_works(tmp_path: Path) -> None:
     assert itself == pytest.approx(1, abs=0.01)
     assert itself > alike > other
     assert printed.endswith(f" seconds. The files are in {folder}\n")
-
-
-@pytest.mark.parametrize(
-    ("curl", "status", "error"),
-    [
-        ("exit 7", 1, "tour.sh: this command failed: curl -sf "),
-        ("kill -INT 0; exec sleep 600", 130, ""),  # Ctrl-C, which goes to all processes
-    ],
-)
-def test_a_failed_step_ends_it_and_the_service(
-    made_up: Path, tmp_path: Path, curl: str, status: int, error: str
-) -> None:
-    (made_up / "curl").write_text(f"#!/bin/sh\n{curl}\n")
-    (made_up / "curl").chmod(0o755)
-    process = start(TOUR, tmp_path / "files", PYTHON=str(made_up / "python"))
-    printed, errors = finish(process)
-    assert (process.returncode, errors[: len(error)]) == (status, error)
-    assert len(errors.splitlines()) == bool(error)
-    assert re.search(r"\nbert-features serve --port \d+ &\ncurl [^\n]+\n\Z", printed)
