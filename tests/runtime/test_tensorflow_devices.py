@@ -223,11 +223,6 @@ def test_why_there_is_no_gpu(tmp_path, monkeypatch, pci, files, visible, with_cu
     assert str(caught.value).endswith("; pass device='auto' to take what is here")
 
 
-def test_a_kind_that_does_not_exist():
-    with pytest.raises(ConfigError, match="device"):
-        resolve_devices("npu")
-
-
 def test_a_new_libtpu_beside_plain_tensorflow_says_nothing(tmp_path, monkeypatch, capfd):
     """As `bert-features compile` needs it, on a machine without TPU."""
     move_to(monkeypatch, tmp_path)
