@@ -89,15 +89,3 @@ def test_the_table_of_rooms_is_complete():
         path.name for path in (ROOT / "bert_features").iterdir() if (path / "__init__.py").is_file()
     }
     assert set(re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE)) == rooms
-
-
-def test_a_broken_link_is_found():
-    text = "[a](no.md) [`b`](README.md#no) `[c](no.md)` [d](https://example.org) [e](#use)\n# H\n"
-    assert read_links(text) == ["no.md", "README.md#no", "#use"]
-    assert read_anchors("# `A` b: c-d\n```\n# no\n```\n") == {"a-b-c-d"}
-    assert [leads(ROOT / "README.md", link) for link in read_links(text)] == [False, False, True]
-
-
-def test_a_path_is_found_in_code():
-    text = "`bert_features/no.py:` docs/no.md `tests/<room>/x.py`\n```\nbash scripts/no.sh\n```\n"
-    assert read_paths(text) == {"bert_features/no.py", "scripts/no.sh"}

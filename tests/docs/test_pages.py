@@ -114,27 +114,3 @@ INLINE = read_inline_commands((ROOT / "docs" / "how_we_know.md").read_text(encod
 @pytest.mark.parametrize("command", INLINE, ids=" ".join)
 def test_commands_that_show_how_we_know_exist(command):
     check_command(command)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "bash scripts/no.sh",
-        "bash scripts/check_mteb.sh --no",
-        "python scripts/check_families.py --no gpu",
-        "python -m pytest tests/no",
-        "python -m pytest tests/docs/test_pages.py -k no_such_name",
-    ],
-)
-def test_a_command_that_does_not_exist_is_found(command):
-    (words,) = read_inline_commands(f"`{command}`")
-    with pytest.raises((AssertionError, OSError)):
-        check_command(words)
-
-
-def test_a_wrong_command_is_found():
-    assert read_commands("```\nbert-features extract a \\\n  --no b  # c\n```\n") == [
-        ["extract", "a", "--no", "b"]
-    ]
-    with pytest.raises(Exception, match="No such option: --no"):
-        parse(["extract", "a", "--no", "b"])

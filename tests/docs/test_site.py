@@ -63,8 +63,3 @@ def test_the_page_of_python_lists_every_public_name():
     table = page.partition("## All public names\n")[2]
     listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?)\|", table, re.MULTILINE)))
     assert sorted(listed) == sorted(PUBLIC_NAMES)
-
-
-def test_what_a_page_loads_is_found():
-    page = '<link href="//a.b/c"><img src="d.png"><a class="x" href="https://e"></a>'
-    assert LOADED.findall(page) == ["//a.b/c", "d.png"]

@@ -165,11 +165,3 @@ def test_every_setting_stands_in_its_section_with_its_words(name):
     names = {name, as_option(name), as_option(name, "False")}
     assert len(missing(names, code)) < len(names), f"{name} is not in {places}"
     assert not missing(values_of(TYPES[name]), code), f"values of {name} are not in {places}"
-
-
-def test_a_name_that_is_missing_is_found():
-    code = read_code("formats.md", "### Damage")
-    assert missing(["parquet", "arro", "csv"], code) == ["arro", "csv"]
-    assert "verify=True" in code
-    assert "unique_id" not in code  # of the section before it
-    assert read_code("formats.md", "### Damage", "| `npz`") == "`npz`\n`numpy.load`"

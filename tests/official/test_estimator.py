@@ -114,16 +114,6 @@ def test_a_batch_that_cannot_be_shared_out():
         step(random_batch(TOY, [3] * 12, 4))
 
 
-def test_on_a_cpu_one_trace_does_for_every_shape():
-    examples = [InputExample(i, "a " * (i % 20)) for i in range(200)]
-    input_fn = TextInputFn(lambda: examples, FullTokenizer(TOY_VOCAB), buckets=(6, 12, 24))
-    estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs(layers=[-1])), predict_batch_size=4)
-    assert len(list(estimator.predict(input_fn))) == 200
-    assert estimator.traces == 1
-    list(estimator.predict(input_fn))
-    assert estimator.traces == 1
-
-
 def test_errors_of_the_input_come_through_as_they_are():
     def broken():
         yield InputExample(0, "a")

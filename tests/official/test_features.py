@@ -181,16 +181,6 @@ def test_tokenizers_within_a_graph(toy, tokenizer):
         assert graph.get_operations() == []
 
 
-def test_our_tokenizer_takes_all_texts_in_one_call(tokenizer, monkeypatch):
-    calls = []
-    encode = type(tokenizer).encode_ids
-    monkeypatch.setattr(
-        type(tokenizer), "encode_ids", lambda self, texts: encode(self, calls.append(1) or texts)
-    )
-    convert_examples_to_features([InputExample(i, "is this") for i in range(9)], 8, tokenizer)
-    assert calls == [1]
-
-
 def test_a_vocabulary_without_unk(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("[CLS]\n[SEP]\na\n<unk>\n", encoding="utf-8")

@@ -9,7 +9,6 @@ import queue
 import threading
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow
@@ -95,40 +94,6 @@ def script_estimator(bert, batch_size=2):
 def script_features(texts, tokenizer):
     examples = [script.InputExample(i, text, None) for i, text in enumerate(texts)]
     return script.convert_examples_to_features(examples, LENGTH, tokenizer)
-
-
-def test_a_writer_of_hdf5(bert, tmp_path):
-    """Forks of extract_features.py for embeddings of parsers: one data set for each line."""
-    features = script_features(TEXTS, bert.tokenizer)
-    tokens = {feature.unique_id: feature.tokens for feature in features}
-    input_fn = script.input_fn_builder(features, LENGTH)
-    with h5py.File(tmp_path / "bert.hdf5", "w") as file:
-        for result in script_estimator(bert).predict(input_fn, yield_single_examples=True):
-            number = int(result["unique_id"])
-            layers = [result["layer_output_%d" % j][: len(tokens[number])] for j in (0, 1)]  # noqa: UP031
-            file.create_dataset(str(number), data=np.stack(layers))
-    with h5py.File(tmp_path / "bert.hdf5") as file:
-        for number, length in enumerate(MASK.sum(axis=1)):
-            close(file[str(number)][()], [state[number, :length] for state in STATES[:0:-1]])
-
-
-@pytest.mark.release
-def test_a_batcher_of_senteval(bert):
-    """The estimator is made once, and predicts for each batch of words."""
-    estimator = script_estimator(bert)
-
-    def batcher(params, batch):
-        sentences = [" ".join(words) if words else "." for words in batch]
-        features = script_features(sentences, params["tokenizer"])
-        vectors = []
-        for result in estimator.predict(script.input_fn_builder(features, LENGTH)):
-            count = len(features[int(result["unique_id"])].tokens)
-            vectors.append(result["layer_output_0"][:count].mean(axis=0))
-        return np.vstack(vectors)
-
-    params = {"tokenizer": bert.tokenizer}
-    close(batcher(params, [text.split() for text in TEXTS[:2]]), MEANS[:2])
-    close(batcher(params, [TEXTS[2].split()]), MEANS[2:])
 
 
 WORKER_INPUTS = ["input_ids", "input_mask", "input_type_ids"]
@@ -374,22 +339,6 @@ def test_logits_of_spans(bert):
     close(got, np.moveaxis(STATES[-1] @ HEAD.T, -1, 0))
 
 
-@pytest.mark.release
-def test_vectors_at_positions(bert):
-    """run_pretraining.py's gather_indexes, and programs that ask for one word of a sentence."""
-    positions = np.array([[1, 2], [0, 3], [2, 1]])
-    with tf.Graph().as_default():
-        inputs = placeholders(length=LENGTH)
-        sequence = modeling.BertModel(bert.config, False, *inputs).get_sequence_output()
-        batch_size, seq_length, width = modeling.get_shape_list(sequence, expected_rank=3)
-        offsets = tf.reshape(tf.range(0, batch_size, dtype=tf.int32) * seq_length, [-1, 1])
-        flat = tf.reshape(positions + offsets, [-1])
-        gathered = tf.gather(tf.reshape(sequence, [batch_size * seq_length, width]), flat)
-        restore(bert.checkpoint)
-        got = run(gathered, inputs)
-    close(got.reshape(3, 2, 8), np.take_along_axis(STATES[-1], positions[..., None], axis=1))
-
-
 NAMED = {
     "bert/pooler/dense/Tanh": ENCODER.pooled(STATES[-1]),
     "bert/encoder/Reshape_3": STATES[-1],
@@ -417,34 +366,6 @@ def test_a_graph_frozen_by_the_names_of_tensors(bert):
 
 
 @pytest.mark.release
-def test_labels_of_words(bert):
-    """Forks for named entities: pieces of each word, and a class for its first."""
-    words = ["jackson", "is", "not", "b"]
-    tokens, first = ["[CLS]"], []
-    for word in words:
-        first.append(len(tokens))
-        tokens += bert.tokenizer.tokenize(word)
-    ids = bert.tokenizer.convert_tokens_to_ids([*tokens, "[SEP]"])
-
-    def model_fn(features, labels, mode, params):
-        model = modeling.BertModel(bert.config, False, input_ids=features["input_ids"])
-        hidden = tf.reshape(model.get_sequence_output(), [-1, 8])
-        weights = tf.get_variable("w", [2, 8], initializer=tf.constant_initializer(HEAD))
-        restore(bert.checkpoint)
-        logits = tf.reshape(tf.matmul(hidden, weights, transpose_b=True), [-1, params["n"], 2])
-        return tf.estimator.EstimatorSpec(mode, predictions={"ids": tf.argmax(logits, axis=-1)})
-
-    params = {"n": len(ids), "batch_size": 1}
-    estimator = tf.estimator.Estimator(model_fn, params=params)
-    dataset = tf.data.Dataset.from_tensor_slices({"input_ids": [ids]}).batch(1)
-    (result,) = estimator.predict(lambda: dataset)
-    wanted, mask, types = rows_of(["jackson is not b"], length=len(ids))
-    assert [ids] == wanted.tolist()
-    classes = (ENCODER(wanted, mask, types)[-1] @ HEAD.T).argmax(axis=-1)[0]
-    assert result["ids"][first].tolist() == classes[first].tolist()
-
-
-@pytest.mark.release
 def test_two_towers(bert):
     """Models of pairs of sentences with the same weights, and their cosine."""
     with tf.Graph().as_default():
@@ -461,23 +382,6 @@ def test_two_towers(bert):
         cosine = run(tf.reduce_sum(vectors[0] * vectors[1], axis=-1), inputs, [IDS[:2], MASK[:2]])
     a, b = MEANS[:2]
     close(cosine, [a @ b / np.linalg.norm(a) / np.linalg.norm(b)])
-
-
-@pytest.mark.release
-def test_a_weighted_sum_of_layers(bert):
-    """As ELMo mixes its layers, with the embeddings."""
-    with tf.Graph().as_default():
-        inputs = placeholders()
-        model = modeling.BertModel(bert.config, False, *inputs)
-        layers = [model.get_embedding_output(), *model.get_all_encoder_layers()]
-        mix = tf.get_variable("mix", initializer=np.array([0.1, 0.7, 1.5], np.float32))
-        mixed = tf.add_n(
-            [w * x for w, x in zip(tf.unstack(tf.nn.softmax(mix)), layers, strict=True)]
-        )
-        restore(bert.checkpoint)
-        got = run(mixed, inputs)
-    weights = np.exp([0.1, 0.7, 1.5])
-    close(got, sum(w * state for w, state in zip(weights / weights.sum(), STATES, strict=True)))
 
 
 class CharTokenizer(tokenization.FullTokenizer):
@@ -528,46 +432,6 @@ def test_a_tokenizer_of_its_own(bert, module, make, tokenize, texts):
         assert [getattr(feature, name) for feature in features] == rows.tolist()
 
 
-def test_pieces_aligned_with_words(bert):
-    """The map of the README, whose words keep their places."""
-    words = ["Jackson", "is", "no", "jacksonville", "."]
-    tokens, orig_to_tok_map = ["[CLS]"], []
-    for word in words:
-        orig_to_tok_map.append(len(tokens))
-        tokens.extend(bert.tokenizer.tokenize(word))
-    tokens.append("[SEP]")
-    assert tokens[1:-1] == REFERENCE.tokenize(" ".join(words))
-    assert orig_to_tok_map == [1, 3, 4, 5, 8]
-
-
-@pytest.mark.release
-def test_spans_of_a_document(bert):
-    """run_squad.py's features: a query, and windows of a document with a stride."""
-    query = bert.tokenizer.tokenize("Is this jack ?")
-    words = tokenization.whitespace_tokenize("jacksonville is not a b . no it is the jack")
-    all_tokens = [piece for word in words for piece in bert.tokenizer.tokenize(word)]
-    room, stride, start, rows, types = 14 - len(query) - 3, 4, 0, [], []
-    while start < len(all_tokens):
-        length = min(len(all_tokens) - start, room)
-        tokens = ["[CLS]", *query, "[SEP]", *all_tokens[start : start + length], "[SEP]"]
-        rows.append(bert.tokenizer.convert_tokens_to_ids(tokens))
-        types.append([0] * (len(query) + 2) + [1] * (length + 1))
-        if start + length == len(all_tokens):
-            break
-        start += min(length, stride)
-    mask = padded([[1] * len(row) for row in rows], 14)
-    values = [padded(rows, 14), mask, padded(types, 14)]
-    with tf.Graph().as_default():
-        inputs = placeholders()
-        output = modeling.BertModel(bert.config, False, *inputs).get_sequence_output()
-        restore(bert.checkpoint)
-        got = run(output, inputs, values)
-    pieces = REFERENCE.tokenize("jacksonville is not a b . no it is the jack")
-    assert len(rows) == 3
-    assert [TOY_VOCAB[i] for i in rows[2][6:-1]] == pieces[8:]
-    close(got[mask == 1], ENCODER(*values)[-1][mask == 1])
-
-
 def test_an_iterator_in_a_session(bert):
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensor_slices(ROWS).batch(2)
@@ -594,16 +458,3 @@ def test_a_saved_model(bert, tmp_path):
     rows = [tensorflow.constant(row, tensorflow.int32) for row in ROWS]
     got = loaded(**dict(zip(WORKER_INPUTS, rows, strict=True)))
     close(got["pooled"], ENCODER.pooled(STATES[-1]))
-
-
-@pytest.mark.release
-def test_neighbours_in_the_table_of_words(bert):
-    with tf.Graph().as_default():
-        inputs = placeholders(1)
-        model = modeling.BertModel(bert.config, False, *inputs)
-        hidden = tf.reshape(model.get_sequence_output(), [-1, 8])
-        scores = tf.matmul(hidden, model.get_embedding_table(), transpose_b=True)
-        restore(bert.checkpoint)
-        got = run(scores, inputs, [IDS])
-    states = ENCODER(IDS, np.ones_like(IDS), TYPES)[-1]
-    close(got, states.reshape(-1, 8) @ WEIGHTS["embeddings/word_embeddings"].T, atol=5e-5)

@@ -147,11 +147,6 @@ def test_the_casing_of_a_published_checkpoint(folder):
         validate(True, unknown)
 
 
-def test_a_name_that_is_left_out_says_where_to_look():
-    with pytest.raises(AttributeError, match=r"tokenization\.x is not here; docs/migrating\.md"):
-        tokenization.x  # noqa: B018
-
-
 def test_a_vocabulary_at_an_address(tmp_path):
     """By TensorFlow's own file access, as in the original."""
     with tf.gfile.GFile("ram:///vocab.txt", "w") as file:
