@@ -157,7 +157,6 @@ def dedupe(options: argparse.Namespace) -> None:
     fixed: dict[str, Any] = {"level": "sequence", "layers": (-1,), "pooling": "mean"}
     settings: dict[str, dict[str, Any]] = {
         "plain": {},
-        "uniform_batches": {"uniform_batches": True},
         "dedupe": {"dedupe": True},
     }
     extractors = {

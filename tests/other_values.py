@@ -52,12 +52,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "shard": {"shard": "0/2"},
     "shard_examples": {"shard_examples": 7},
     "buffer_mb": {"buffer_mb": 7},
-    "uniform_batches": {"uniform_batches": True},
     "dedupe": {"dedupe": True},
     "cache": {"cache": "x"},
-    "cache_gb": {"cache": "x", "cache_gb": 1.0},
 }
 ALONE = {name: {n: v for n, v in values.items() if n != name} for name, values in OTHERS.items()}
 ALONE["weights"] = {"combine": "weighted", "weights": (0.5, 0.5)}
-# They turn it on, which decides digits itself.
-ALONE["dedupe"] = ALONE["cache"] = {"uniform_batches": True}
+ALONE["cache"] = {"dedupe": True}  # a cache turns it on, which decides digits itself

@@ -193,8 +193,7 @@ def device_shapes(
         tokens = min(DEVICE_BATCH_TOKENS, most_tokens or DEVICE_BATCH_TOKENS) * devices
         tokens = config.batch_tokens or tokens
         shapes = BatchShapes.by_tokens(buckets, tokens, devices)
-    uniform = config.uniform_batches
-    return replace(shapes, multiple=devices, whole=True, uniform=uniform, packed=packed)
+    return replace(shapes, multiple=devices, whole=True, uniform=config.dedupe, packed=packed)
 
 
 @dataclass(frozen=True)

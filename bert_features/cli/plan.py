@@ -155,7 +155,7 @@ def _buckets(result: "Plan", settings: ExtractConfig) -> list[str]:
         "",
         f"pad waste on a TPU or GPU: {packed}{result.unpacked_pad_waste:.1%} without packing",
     ]
-    unpacked = settings.packing is False or settings.uniform_batches or not shares_rows
+    unpacked = settings.packing is False or settings.dedupe or not shares_rows
     if unpacked or settings.buckets is not None:
         suggested = ",".join(map(str, result.suggest_buckets()))
         parts.append(f"a good choice for a TPU or GPU: --buckets={suggested}")

@@ -151,7 +151,7 @@ class ExtractConfig(Settings):
     packing: bool | None = setting(
         None,
         "Let texts share rows, each with its own attention, so that little is padding; by default "
-        "on a TPU or GPU, and with JAX on a CPU, without buckets and uniform_batches.",
+        "on a TPU or GPU, and with JAX on a CPU, without buckets and dedupe.",
         DEVICES,
     )
     batch_size: Positive | None = setting(
@@ -228,29 +228,19 @@ class ExtractConfig(Settings):
     buffer_mb: Positive = setting(
         256, "Megabytes of finished features that may wait to be written.", DEVICES, decides="bytes"
     )
-    uniform_batches: bool = setting(
-        False,
-        "Compute each row in a batch whose shape depends on the length of the row alone. Equal "
-        "texts then have equal features, on a CPU with AVX-512 to the last bit. Implied by dedupe.",
-        DEVICES,
-        served=False,
-    )
     dedupe: bool = setting(
         False,
-        "Compute each distinct text once; cache turns it on. Turns on uniform_batches.",
+        "Compute each distinct text once; cache turns it on. The shape of a batch then depends on "
+        "the length of its rows alone, so that the features of a text are the same in any batch, "
+        "on a CPU with AVX-512 to the last bit.",
         FILES,
-        decides="nothing",
+        decides="digits",
+        served=False,
     )
     cache: PathText | None = setting(
         None,
         "Folder that keeps the features of each distinct text for later runs with the same "
         "settings, weights and versions.",
-        FILES,
-        decides="nothing",
-    )
-    cache_gb: Annotated[float, Field(gt=0)] | None = setting(
-        None,
-        "Gigabytes at which the cache folder stops growing; by default no limit.",
         FILES,
         decides="nothing",
     )
@@ -319,10 +309,7 @@ class ExtractConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _cache_implies_dedupe(cls, values: dict[str, Any]) -> dict[str, Any]:
-        implied = {"dedupe": True} if values.get("cache") is not None else {}
-        if values.get("dedupe") or implied:
-            implied["uniform_batches"] = True
-        return implied | values
+        return ({"dedupe": True} if values.get("cache") is not None else {}) | values
 
     @field_validator("spans")
     @classmethod
@@ -345,19 +332,14 @@ class ExtractConfig(Settings):
     def _settings_fit_together(self) -> Self:
         if self.batch_size is not None and self.batch_tokens is not None:
             raise ConfigError("batch_size and batch_tokens are both set; leave one out")
-        if self.dedupe and not self.uniform_batches:
-            raise ConfigError("dedupe needs uniform_batches; leave uniform_batches out")
-        if self.packing and (self.buckets is not None or self.uniform_batches):
+        if self.packing and (self.buckets is not None or self.dedupe):
             raise ConfigError(
-                "packing excludes buckets and uniform_batches, which dedupe and cache turn on; "
-                "leave one of them out"
+                "packing excludes buckets and dedupe, which cache turns on; leave one of them out"
             )
         if self.spans is not None and self.span_field is not None:
             raise ConfigError("spans and span_field are both set; leave one out")
         if self.cache is not None and not self.dedupe:
             raise ConfigError("cache needs dedupe; leave dedupe out")
-        if self.cache_gb is not None and self.cache is None:
-            raise ConfigError("cache_gb is a limit for cache; pass cache too")
         return self
 
     @model_validator(mode="after")

@@ -29,8 +29,7 @@ def check_same_run(begun: Manifest, now: Recipe) -> None:
     differences = begun.recipe.changes(now)
     if differences:
         versions = all(each.startswith("versions.") for each in differences)
-        implied = any(each.startswith("uniform_batches ") for each in differences)
-        hint = " (dedupe and cache turn on uniform_batches)" * implied
+        hint = " (cache turns on dedupe)" * any(d.startswith("dedupe ") for d in differences)
         accept = "accept_new_numbers=True to mix both, " * versions
         raise ConfigError(
             f"{begun.folder} was begun by a run with {'; '.join(differences)}; pass the same to "

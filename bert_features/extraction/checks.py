@@ -163,7 +163,7 @@ def packs(config: ExtractConfig, *, any_shape: bool) -> bool:
     if not all(KINDS[output.kind].packs_by_itself for output in config.outputs):
         return False
     # Where any shape costs nothing, so do rows with little padding (benchmarks/diary.md).
-    return not any_shape and config.buckets is None and not config.uniform_batches
+    return not any_shape and config.buckets is None and not config.dedupe
 
 
 def check_lengths(config: ExtractConfig, length: int) -> LongText:

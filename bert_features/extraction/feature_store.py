@@ -38,7 +38,6 @@ _MAX_PARAMETERS = 900
 _MAX_ENTRY_BYTES = 256 << 20
 # Another process may write the features of a whole megabatch.
 _PATIENCE_SECONDS = 60
-_GB = 10**9
 _RUN_BITS = 63  # SQLite's integers have 64, with a sign
 _SCHEMA = """
 create table if not exists entries (
@@ -55,13 +54,11 @@ class StorePlace:
     Attributes:
       run: a number that no other run has.
       lasting: whether the folder is kept for other runs.
-      max_bytes: size of the folder at which nothing more is added; None for no limit.
     """
 
     folder: Path
     run: int
     lasting: bool = False
-    max_bytes: int | None = None
 
 
 # The warnings of this process, by run: each of its shards opens the file again.
@@ -105,7 +102,6 @@ class FeatureStore:
         self._lock = threading.Lock()
         with self._tolerating():
             self._database = self._open()
-        self._notice_limit()
 
     def __enter__(self) -> Self:
         return self
@@ -156,21 +152,6 @@ class FeatureStore:
         with self._tolerating(), self._lock, self._database:  # a transaction
             # A damaged entry is replaced; one that another process has just added is the same.
             self._database.executemany("insert or replace into entries values (?, ?, ?, ?)", rows)
-        self._notice_limit()
-
-    def _notice_limit(self) -> None:
-        limit = self._place.max_bytes
-        if limit is None or not self.accepts:
-            return
-        paths = [*self._place.folder.glob(f"*{_SUFFIX}"), *self._place.folder.glob("*-wal")]
-        with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-            if sum(path.stat().st_size for path in paths) >= limit:
-                self.accepts = False
-                self._say(
-                    "the cache %s has reached its limit of %s bytes, so nothing more is added",
-                    self._place.folder,
-                    f"{limit:,}",
-                )
 
     def _open(self) -> sqlite3.Connection:
         """Opens the file; a damaged one is replaced by a new one."""
@@ -271,8 +252,7 @@ def store_place(config: ExtractConfig, target: Path | None) -> Iterator[StorePla
     if not config.dedupe:
         yield None
     elif config.cache is not None:
-        limit = None if config.cache_gb is None else int(config.cache_gb * _GB)
-        yield StorePlace(local_path(config.cache), run, lasting=True, max_bytes=limit)
+        yield StorePlace(local_path(config.cache), run, lasting=True)
     elif target is None:
         with tempfile.TemporaryDirectory(prefix="bert_features_") as temporary:
             yield StorePlace(Path(temporary), run)

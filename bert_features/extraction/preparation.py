@@ -211,7 +211,7 @@ class Preparation:
     def batch_params(self, *, few: bool = False) -> dict[str, int]:
         """The params of `TextInputFn`; `few` for an input of few texts."""
         batching = self.runtime.batching
-        if self.config.uniform_batches:
+        if self.config.dedupe:
             batching |= {"whole_batches": True, "uniform_batches": True}
         if self.packing:
             batching |= {"packed_batches": True}
@@ -241,7 +241,7 @@ class Preparation:
     def _default_batch_tokens(self, *, few: bool) -> int:
         if self.devices.kind != "cpu":
             return DEVICE_BATCH_TOKENS * self.devices.count
-        if self.config.uniform_batches:
+        if self.config.dedupe:
             return _UNIFORM_CPU_BATCH_TOKENS
         if few:
             return _FEW_CPU_BATCH_TOKENS

@@ -132,16 +132,12 @@ def test_rows_are_as_long_as_the_checkpoint_allows_unless_a_limit_is_set():
         ExtractConfig(max_seq_length=25).row_length(TOY, "toy")
 
 
-def test_a_cache_implies_dedupe_which_implies_uniform_batches():
-    config = ExtractConfig(cache=Path("known"), cache_gb=2)
-    assert (config.cache, config.dedupe, config.uniform_batches) == ("known", True, True)
-    assert ExtractConfig(dedupe=True).uniform_batches
-    assert not ExtractConfig(dedupe=False).uniform_batches
+def test_a_cache_implies_dedupe():
+    config = ExtractConfig(cache=Path("known"))
+    assert (config.cache, config.dedupe) == ("known", True)
 
 
-@pytest.mark.parametrize(
-    "other", [{"buckets": [64]}, {"uniform_batches": True}, {"cache": "known"}]
-)
+@pytest.mark.parametrize("other", [{"buckets": [64]}, {"dedupe": True}, {"cache": "known"}])
 def test_packing_is_refused_where_rows_must_have_lengths_of_their_own(other):
     with pytest.raises(ConfigError, match="packing"):
         ExtractConfig.of({"packing": True, **other})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -43,6 +44,12 @@ def extract_until(examples, config, inputs, out):
     """A run that is stopped once it has computed so many examples."""
     with pytest.raises(StopRun):
         extract(config, inputs, out, progress=stop_after(examples))
+
+
+def computing_each():
+    """In the block `dedupe` computes each text, in the batches that it has otherwise."""
+    place = "bert_features.corpus.shards.open_store"
+    return mock.patch(place, return_value=contextlib.nullcontext())
 
 
 def config_of(toy, **settings):

@@ -7,14 +7,13 @@ import pytest
 
 from bert_features import extract
 from bert_features.corpus.job import repair
-from bert_features.corpus.plan import restore_settings
-from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
 from tests.corpus.runs import (
     DIFFERENT,
     EXAMPLES,
     MANY,
     SHARDS,
+    computing_each,
     config_of,
     extract_until,
     shards_in,
@@ -32,7 +31,8 @@ OPTIONS += [f"--shard-examples={MANY // SHARDS}"]
 def computed(toy, many, tmp_path_factory):
     """The shards of a run that computes every text."""
     out = tmp_path_factory.mktemp("computed") / "out"
-    extract(config_of(toy, uniform_batches=True, batch_size=16), many, f"{out}/")
+    with computing_each():
+        extract(config_of(toy, dedupe=True, batch_size=16), many, f"{out}/")
     return shards_of(out)
 
 
@@ -54,22 +54,21 @@ def kill_in_the_middle(process, out, ending=signal.SIGKILL):
 
 
 def test_the_shards_have_the_same_bytes(config, texts, tmp_path):
-    extract(config(uniform_batches=True), texts, f"{tmp_path}/plain/")
+    with computing_each():
+        extract(config(dedupe=True), texts, f"{tmp_path}/plain/")
     summary = extract(config(dedupe=True), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "plain")
     # Also of texts of another shard.
     assert summary.counts.examples_reused == EXAMPLES - DIFFERENT
     assert not hidden_in(tmp_path / "out")
-    settings = Manifest.read(tmp_path / "out").recipe.settings
-    assert settings["uniform_batches"] is True
-    assert not {"dedupe", "cache", "cache_gb"} & settings.keys()
 
 
-def test_a_stopped_run_goes_on_with_and_without_dedupe(config, texts, tmp_path):
-    extract(config(uniform_batches=True), texts, f"{tmp_path}/plain/")
+def test_a_stopped_run_goes_on_with_and_without_a_cache(config, texts, tmp_path):
+    with computing_each():
+        extract(config(dedupe=True), texts, f"{tmp_path}/plain/")
     extract_until(13, config(dedupe=True), texts, f"{tmp_path}/out/")
     assert not hidden_in(tmp_path / "out")
-    extract(config(uniform_batches=True), texts, f"{tmp_path}/out/")
+    extract(config(cache=str(tmp_path / "cache")), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "plain")
 
 
@@ -77,7 +76,6 @@ def test_a_damaged_shard_is_repaired_with_the_same_bytes(config, texts, tmp_path
     out = tmp_path / "out"
     extract(config(dedupe=True), texts, f"{out}/")
     expected = shards_of(out)
-    assert restore_settings(Manifest.read(out)).dedupe is False
     os.truncate(out / "part-00001-of-00004.parquet", 100)
     repair(out)
     assert shards_of(out) == expected

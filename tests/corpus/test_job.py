@@ -4,7 +4,9 @@ import gzip
 import json
 import os
 import shutil
+import sqlite3
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -143,9 +145,10 @@ def test_dedupe_at_an_address_needs_a_cache(config, texts):
         extract(config(dedupe=True), texts, "memory://bucket/run/")
 
 
-def test_what_a_cache_has_to_say_is_said_once(config, texts, tmp_path, caplog):
-    extract(config(cache=str(tmp_path / "cache"), cache_gb=1e-9), texts, f"{tmp_path}/out/")
-    assert caplog.text.count("has reached its limit of 1 bytes") == 1
+def test_what_a_cache_has_to_say_is_said_once(config, texts, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(sqlite3, "connect", mock.Mock(side_effect=sqlite3.OperationalError("full")))
+    extract(config(cache=str(tmp_path / "cache")), texts, f"{tmp_path}/out/")
+    assert caplog.text.count("cannot use ") == 1
 
 
 def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):
@@ -211,7 +214,7 @@ def test_an_input_without_examples_is_refused(config, tmp_path, monkeypatch, nam
             {"dtype": "float16", "shard_examples": 7},
             r"dtype 'float32', now 'float16'; shard_examples 6, now 7; pass",
         ),
-        ({"dedupe": True}, r"now True; pass the same to resume it \(dedupe and cache turn on unif"),
+        ({"dedupe": True}, r"now True; pass the same to resume it \(cache turns on dedupe"),
         ({"format": "npz"}, "format"),
     ],
 )

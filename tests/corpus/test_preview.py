@@ -129,7 +129,7 @@ def test_the_command_draws_it(toy, text):
 
 def test_the_command_prints_json(toy, text):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
-    options += ["--batch-size", "8", "--buckets", "8,16", "--format", "npz", "--uniform-batches"]
+    options += ["--batch-size", "8", "--buckets", "8,16", "--format", "npz", "--dedupe"]
     result = CliRunner().invoke(app, ["plan", str(text), *options, "--json"])
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)

@@ -24,6 +24,7 @@ from tests.corpus.runs import (
     EXAMPLES,
     MANY,
     SHARDS,
+    computing_each,
     config_of,
     count_finished,
     is_alive,
@@ -62,7 +63,8 @@ def test_two_processes_write_the_bytes_of_one(config, texts, tmp_path):
     out = f"{tmp_path}/two/"
     settings = config(dedupe=True)
     summary = extract(settings, texts, out, processes=2, progress=note, monitor=monitor)
-    extract(config(uniform_batches=True), texts, f"{tmp_path}/one/")
+    with computing_each():
+        extract(settings, texts, f"{tmp_path}/one/")
     assert shards_of(tmp_path / "two") == shards_of(tmp_path / "one")
     assert summary.counts.examples == EXAMPLES
     # Each process may compute a text that the other is just computing.

@@ -103,7 +103,7 @@ def test_texts_in_memory(toy):
         "float32 [words, 2]",
         "float32 [8]",
     ]
-    assert_attention(FeatureExtractor(make_config(toy, uniform_batches=True))(TEXTS))
+    assert_attention(FeatureExtractor(make_config(toy, dedupe=True))(TEXTS))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 
 from bert_features import ExtractConfig, extract, read_features
 from tests import multi_vector, sparse_encoder
+from tests.corpus.runs import computing_each
 from tests.extraction import test_attention, test_masked_lm
 from tests.formats.feature_files import assert_same
 
@@ -40,12 +41,14 @@ def test_a_killed_run_repeats_and_the_cache_change_nothing(name, checkpoint_of, 
     (source := tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows * 2))
     settings = {"checkpoint": checkpoint_of(name), **CASES[name]}
 
-    plain = ExtractConfig.of({**settings, "uniform_batches": True, "shard_examples": 3})
-    extract(plain, source, f"{tmp_path}/out/")
+    plain = ExtractConfig.of({**settings, "dedupe": True, "shard_examples": 3})
+    with computing_each():
+        extract(plain, source, f"{tmp_path}/out/")
     shards = sorted((tmp_path / "out").glob("*.parquet"))
     before = [shard.read_bytes() for shard in shards]
     shards[1].unlink()
-    extract(plain, source, f"{tmp_path}/out/")
+    with computing_each():
+        extract(plain, source, f"{tmp_path}/out/")
     assert [shard.read_bytes() for shard in shards] == before
 
     cached = ExtractConfig.of({**settings, "cache": str(tmp_path / "cache")})

@@ -60,7 +60,7 @@ def test_jsonl_names_each_label(config, path, tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"long_text": "window"}, {"packing": True}, {"dedupe": True, "uniform_batches": True}],
+    [{"long_text": "window"}, {"packing": True}, {"dedupe": True}],
 )
 def test_labels_stay_with_their_words(config, path, tmp_path, settings):
     extract(config.model_copy(update=settings), path, tmp_path / "out.parquet")

@@ -40,7 +40,7 @@ def assert_golden(records, atol=1e-5):
         np.testing.assert_allclose(record.features["likely"], values, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("settings", [{}, {"packing": True}, {"uniform_batches": True}])
+@pytest.mark.parametrize("settings", [{}, {"packing": True}, {"dedupe": True}])
 def test_the_likeliest_pieces_of_each_token(settings):
     records = make(**settings)(TEXTS)
     assert [r.token_ids.tolist() for r in records] == [r["ids"] for r in GOLDEN["masked"]]

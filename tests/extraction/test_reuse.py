@@ -18,6 +18,7 @@ from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import FeatureStore, StorePlace
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
+from tests.corpus.runs import computing_each
 from tests.markers import of_release
 from tests.recipes import make_recipe
 from tests.toy import WORDS
@@ -89,7 +90,8 @@ def store_in(folder):
     ],
 )
 def test_the_output_and_the_ledger_have_the_same_bytes(run, texts, suffix, settings):
-    counts, output, ledger = run(suffix, uniform_batches=True, **settings)
+    with computing_each():
+        counts, output, ledger = run(suffix, dedupe=True, **settings)
     again, *files = run(suffix, dedupe=True, **settings)
     assert files == [output, ledger]
     assert totals(again) == totals(counts)
@@ -111,7 +113,8 @@ def test_pairs_and_words_repeat_too_and_ids_are_their_own(run, tmp_path):
     lines = [json.dumps({"id": f"example {i}", **rows[i % 5]}) for i in range(20)]
     source.write_text("\n".join(lines))
     settings = {"level": "word", "pooling": "mean"}
-    _, output, _ = run(source=source, uniform_batches=True, **settings)
+    with computing_each():
+        _, output, _ = run(source=source, dedupe=True, **settings)
     counts, again, _ = run(source=source, dedupe=True, **settings)
     assert again == output
     assert counts.examples_reused == 15
@@ -135,19 +138,22 @@ def test_other_examples_have_other_keys():
 
 
 def test_a_text_has_the_same_bits_in_any_company(run, texts, tmp_path):
-    run(uniform_batches=True, buckets=None)
+    with computing_each():
+        run(dedupe=True, buckets=None)
     lines = texts.read_text().splitlines()
     first = list(zip(lines, vectors_in(tmp_path / "out.parquet"), strict=True))
     known = dict(first)
     assert all(known[line] == vectors for line, vectors in first)
     others = lines[::-3]
     texts.write_text("".join(f"{line}\n" for line in others))
-    run(uniform_batches=True, buckets=None)
+    with computing_each():
+        run(dedupe=True, buckets=None)
     assert vectors_in(tmp_path / "out.parquet") == [known[line] for line in others]
 
 
 def test_the_cache_serves_the_next_run(run, texts, tmp_path):
-    expected = run(uniform_batches=True)
+    with computing_each():
+        expected = run(dedupe=True)
     first, *_ = run(cache=str(tmp_path / "cache"))
     assert first.examples_from_cache == 0
     second, *files = run(cache=str(tmp_path / "cache"))
@@ -235,7 +241,8 @@ def test_a_locked_cache_costs_time_only(run, tmp_path, monkeypatch, caplog):
 
 @pytest.mark.slow
 def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path, caplog):
-    expected = run(uniform_batches=True)
+    with computing_each():
+        expected = run(dedupe=True)
     connect = FeatureStore._connect
 
     def small(store):
@@ -253,22 +260,9 @@ def test_a_full_disk_stops_the_adding_and_not_the_run(run, monkeypatch, tmp_path
 
 
 @pytest.mark.slow
-def test_the_cache_stops_at_its_limit(run, tmp_path, caplog):
-    layers = ("embeddings", 0, 1, 2)
-    expected = run(cache=str(tmp_path / "all"), layers=layers)
-    # SQLite's log of what it adds is larger than that.
-    limit = store_in(tmp_path / "all").stat().st_size
-    for _ in range(2):
-        counts, *files = run(cache=str(tmp_path / "some"), cache_gb=limit / 1e9, layers=layers)
-        assert files == [*expected[1:]]
-    assert 0 < counts.examples_from_cache < EXAMPLES
-    assert f"has reached its limit of {limit:,} bytes" in caplog.text
-    assert store_in(tmp_path / "some").stat().st_size < 2 * limit
-
-
-@pytest.mark.slow
 def test_huge_entries_are_not_kept(run, tmp_path, monkeypatch, caplog):
-    expected = run(uniform_batches=True)
+    with computing_each():
+        expected = run(dedupe=True)
     monkeypatch.setattr(feature_store, "_MAX_ENTRY_BYTES", 100)
     for _ in range(2):
         counts, *files = run(cache=str(tmp_path / "cache"))

@@ -144,7 +144,7 @@ SETTINGS = [
     ({}, {"batch_size": 3}, ""),
     ({}, {"batch_tokens": 999}, ""),
     ({}, {"buckets": (8, 16)}, ""),
-    ({}, {"uniform_batches": True}, ""),
+    ({}, {"dedupe": True}, ""),
     ({}, {"packing": True}, ""),
     ({}, {"buffer_mb": 7}, ""),
 ]
