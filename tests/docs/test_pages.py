@@ -16,9 +16,9 @@ from tests.markers import of_release
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# `test_integrations`, `test_migrating` and `test_recipes` run the Python of these, tests/serving
-# the block of the client.
-TESTED_ELSEWHERE = {"integrations.md", "migrating.md", "recipes.md", "serving.md"}
+# `test_choosing`, `test_integrations`, `test_migrating` and `test_recipes` run the Python of these,
+# tests/serving the block of the client.
+TESTED_ELSEWHERE = {"choosing.md", "integrations.md", "migrating.md", "recipes.md", "serving.md"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
