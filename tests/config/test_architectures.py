@@ -91,7 +91,6 @@ def test_modernbert():
     assert (config.has_pooler, config.type_vocab_size) == (False, 0)
     whole, local = (160000.0, None), (10000.0, 64)
     assert [config.attention_of(i) for i in range(4)] == [whole, local, local, whole]
-    assert of({"model_type": "modernbert", "vocab_size": 50368}) == config  # all are its defaults
     table = {
         f"{kind}_attention": {"rope_theta": t} for kind, t in (("full", 7.0), ("sliding", 5.0))
     }
@@ -101,6 +100,25 @@ def test_modernbert():
     kinds = ["sliding_attention", "full_attention"] * 11
     mixed = of(MODERNBERT | {"layer_types": kinds, "global_attn_every_n_layers": None})
     assert [mixed.attention_of(i) for i in range(3)] == [local, whole, local]
+
+
+ALBERT_CLASS = ALBERT | {
+    **{"model_type": "albert", "hidden_size": 4096, "num_attention_heads": 64},
+    **{"intermediate_size": 16384, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0},
+    "attention_probs_dropout_prob": 0.0,
+}
+ROBERTA_CLASS = {"model_type": "roberta", "vocab_size": 50265, "pad_token_id": 1}
+ERNIE_CLASS = {"model_type": "ernie", "vocab_size": 18000, "task_type_vocab_size": 3}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [ALBERT_CLASS, ELECTRA, DISTILBERT, ROBERTA_CLASS, ERNIE_CLASS, MODERNBERT],
+    ids=lambda values: values["model_type"],
+)
+def test_a_key_that_is_absent_has_the_value_of_the_class_in_transformers(values):
+    present = {key: values[key] for key in ("model_type", "vocab_size")} | {"use_task_id": True}
+    assert of(present) == of(values | {"use_task_id": True})
 
 
 @pytest.mark.parametrize("values", [ALBERT, ELECTRA, DISTILBERT, ROBERTA, MODERNBERT])
