@@ -10,7 +10,7 @@ from bert_features.config.kinds import KINDS
 from bert_features.config.layers import resolve_layers
 from bert_features.config.output_specs import blocks_needed, output_names, plan_outputs
 from bert_features.config.outputs import OUTPUT_SETTINGS, OutputConfig
-from bert_features.config.poolings import POOLING_ALIASES, POOLINGS, AutoPooling
+from bert_features.config.poolings import POOLING_ALIASES, POOLINGS, AutoPooling, DenseModule
 from bert_features.errors import ConfigError
 from tests.other_values import OTHERS
 from tests.toy import TOY  # three blocks of width 8
@@ -123,6 +123,12 @@ def test_auto_is_what_the_checkpoint_says_where_the_output_does_not():
         *("cls+max", (-1,), True, 16),
     )
     assert (second.pooling, second.layers, second.normalize) == ("cls+max", (0,), False)
+
+
+def test_multi_vectors_are_projected_from_the_last_layer():
+    modules = (DenseModule("1_Dense", 8, 5, "linear", has_bias=False), "normalize")
+    (late,) = plan({"kind": "multi_vector"}, auto=AutoPooling(of_tokens=modules))
+    assert (late.layers, late.states, late.width, late.normalize) == ((-1,), (3,), 5, True)
 
 
 def test_the_names_of_bert_as_service():
