@@ -105,7 +105,11 @@ def extract(
     ] = None,
     accept_new_numbers: AcceptOption = False,
 ) -> None:
-    """Writes the hidden layers of tokens, words, spans or texts."""
+    """Writes the hidden layers of tokens, words, spans or texts.
+
+    Choose which by --layers, how several become one vector by --combine, and what has a vector by
+    --level.
+    """
     from bert_features.corpus.job import extract as run
     from bert_features.corpus.target import is_folder
 

@@ -15,7 +15,7 @@ from bert_features.config.settings import DEVICES, FILES, INPUT, LIMITS, LONG_TE
 
 OTHER = "Other options"
 # The groups of options, in their order; a command shows those that it has.
-GROUPS = ("Arguments", FILES, INPUT, MODEL, OUTPUTS, LONG_TEXTS, DEVICES, LIMITS, OTHER)
+GROUPS = ("Arguments", FILES, OUTPUTS, INPUT, MODEL, LONG_TEXTS, DEVICES, LIMITS, OTHER)
 
 # The commands, each the name of its module, by heads of the help. Few people need the last ones.
 _RARE = "rare"

@@ -26,6 +26,8 @@ def sections(text):
 def test_options_come_in_groups():
     found = sections(run("extract", "--help-all").stdout)
     assert list(found) == [*(group for group in GROUPS if group != LIMITS), "Examples"]
+    about = run("extract", "--help").stdout.partition("Arguments:")[0]
+    assert re.findall("--[a-z]+", about) == ["--layers", "--combine", "--level"]
     for group, option in (
         ("Files", "--ledger"),
         ("Input", "--text-field"),
