@@ -2,7 +2,6 @@
 
 import platform
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -76,17 +75,6 @@ def test_what_is_in_the_cache(tmp_path, monkeypatch):
     assert contents.status == "ok"
     assert contents.details["bytes"] == {"features": 6, "mine": 2_000_000}
     assert "mine (2.0 MB)" in contents.found
-
-
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
-    write(tmp_path / "file")
-    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file" / "cache"))
-    finding = machine.check_cache()
-    assert finding.status == "broken"
-    assert f"{tmp_path / 'file'} is not a folder" in finding.found
-    command, _, place = finding.remedy.partition("=")
-    assert command == "export BERT_FEATURES_CACHE"
-    assert machine.write_problem(Path(place)) is None
 
 
 def test_an_output_that_cannot_be_written_is_broken(world, doctor, tmp_path):

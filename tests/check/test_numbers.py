@@ -9,9 +9,7 @@ import pytest
 
 from bert_features.check import comparisons
 from bert_features.check.finding import Finding
-from bert_features.check.numbers import check_numbers
 from bert_features.check.tolerances import TOLERANCES, Tolerance
-from bert_features.errors import CheckpointError, ConfigError
 from tests.check.number_reports import check_toy, finding_named, leave_checks, statuses
 from tests.cli.command_line import run
 from tests.conftest import NUM_DEVICES
@@ -131,12 +129,3 @@ def test_errors_are_one_line(minilm_dir, arguments, status, message):
     assert result.exit_code == status, result.output
     (line,) = result.stderr.splitlines()
     assert line.startswith(message)
-
-
-def test_errors_in_python(toy):
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        next(check_numbers("nowhere"))
-    with pytest.raises(ConfigError, match="unknown setting 'devise'"):
-        check_toy(toy, devise="cpu")
-    with pytest.raises(ConfigError, match=r"precisions are \['int8'\]; allowed: float32, bfloat16"):
-        next(check_numbers(toy, precisions=["int8"]))

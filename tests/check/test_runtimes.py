@@ -1,14 +1,10 @@
 """How a child process ended, and the findings: a `tensorflow` and a `jax` of a few lines."""
 
-import os
-import select
-
 import pytest
 
 from bert_features.check.runtimes import (
     Outcome,
     Runtimes,
-    ask,
     check_jax_numbers,
     last_words,
 )
@@ -98,28 +94,6 @@ def test_an_import_that_hangs(world, doctor, program):
     status, findings = doctor("--timeout", 1)
     assert status == 1
     assert findings["import tensorflow"]["found"] == "did not finish within 1 s"
-
-
-def test_what_an_import_has_started_ends_with_it(world, tmp_path):
-    """The child process ends by itself, and what it leaves holds none of its pipes."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    world.install_tensorflow(
-        "tensorflow",
-        f"""
-        import os, subprocess
-        held = os.open({str(fifo)!r}, os.O_WRONLY)
-        os.write(held, b"begun")
-        subprocess.Popen(["sleep", "600"], stdout=held, stderr=held)
-        os._exit(3)
-        """,
-    )
-    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as end:
-        assert ask("tensorflow", os.environ, 60, with_tpu=False).ending.endswith("status 3")
-        assert end.read(10) == b"begun"
-        closed = select.poll()
-        closed.register(end)
-        assert closed.poll(10_000) == [(end.fileno(), select.POLLHUP)]
 
 
 @pytest.mark.parametrize(

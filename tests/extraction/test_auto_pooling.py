@@ -64,12 +64,6 @@ def test_without_a_length_of_its_own_it_is_the_number_of_positions(folder):
     assert extractor.config.max_seq_length == TOY.max_position_embeddings
 
 
-def test_the_length_is_the_folders(folder):
-    extractor = FeatureExtractor.from_checkpoint(write_settings(folder, length=6), **AUTO)
-    assert extractor.config.max_seq_length == 6
-    close(extractor.encode(TEXTS), [reference(text, length=6) for text in TEXTS])
-
-
 def test_what_the_user_sets_stays(folder):
     write_settings(folder, length=6, normalize=True)
     extractor = FeatureExtractor.from_checkpoint(

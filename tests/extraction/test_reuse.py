@@ -14,7 +14,6 @@ from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import OutputSpec
 from bert_features.errors import InputError, OutputError
 from bert_features.extraction import feature_store, preparation, reuse
-from bert_features.extraction.counts import Counts
 from bert_features.extraction.feature_store import FeatureStore, StorePlace
 from bert_features.machine import onednn
 from bert_features.readers.input_example import InputExample
@@ -301,18 +300,7 @@ def test_a_cache_that_cannot_be_written_is_refused_at_once(run, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"file", "in.txt"}
 
 
-def test_without_a_cache_nothing_is_left(run, tmp_path):
-    run(dedupe=True)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"in.txt", "out.parquet", "ledger.jsonl"}
-
-
 def test_a_run_without_onednn_warns_of_last_bits(run, monkeypatch, caplog):
     monkeypatch.setattr(onednn, "find_off", lambda *_: onednn.Off("a reason", "a remedy"))
     run(dedupe=True)
     assert "not to the last bit: oneDNN is off (a reason); a remedy" in caplog.text
-
-
-def test_reused_tokens_are_no_padding():
-    counts = Counts(tokens=100, tokens_reused=60, computed_tokens=50)
-    assert counts.pad_waste == pytest.approx(0.2)

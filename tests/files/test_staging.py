@@ -282,14 +282,10 @@ class TestReplacing:
             write_whole(tmp_path / "f", "x", **report)
         monkeypatch.undo()
         (tmp_path / "link").symlink_to("real")
-        write_whole(tmp_path / "link", "x")
-        assert contents(tmp_path) == {"link": b"x", "real": b"x"}
+        for text in "xä":
+            write_whole(tmp_path / "link", text)
+        assert contents(tmp_path) == {"link": "ä".encode(), "real": "ä".encode()}
         assert (tmp_path / "link").is_symlink()
-
-    def test_a_small_file(self, tmp_path):
-        write_whole(tmp_path / "f", "ä")
-        write_whole(tmp_path / "f", "ö")
-        assert contents(tmp_path) == {"f": "ö".encode()}
 
 
 def raise_interrupt(*arguments, **options):
@@ -499,9 +495,6 @@ class TestTargets:
         (tmp_path / "dangling").symlink_to("absent")
         replace_folder(tmp_path / "dangling")
         assert [path.name for path in (tmp_path / "absent").iterdir()] == ["half"]
-        (tmp_path / "loop").symlink_to("loop")
-        with pytest.raises(OutputError, match="loop is a symbolic link"):
-            check_target(real_target(tmp_path / "loop"), overwrite=True, folder=True)
 
     def test_links_that_lead_nowhere(self, tmp_path):
         (tmp_path / "dangling").symlink_to("absent")

@@ -182,19 +182,6 @@ def test_the_cpu_is_known_by_its_kind_and_not_by_its_clock(root):
     assert hardware.processor_models() != before
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [(f"cpu family : 25\nmodel : 17\n{X86}", ", cpu family 25, model 17"), (X86, "")],
-)
-def test_a_cpu_is_described_in_a_line(root, lines, expected):
-    (root / "proc" / "cpuinfo").write_text(lines)
-    assert hardware.describe_processor("cpu") == f"B 7{expected}, avx2"
-
-
-def test_a_processor_that_the_kernel_hides_has_no_description(root):
-    assert hardware.describe_processor("cpu") == hardware.describe_processor("gpu") == ""
-
-
 def test_gpus_are_known_by_their_model(root):
     folder = root / "proc" / "driver" / "nvidia" / "gpus" / "0000:00:05.0"
     folder.mkdir(parents=True)

@@ -46,16 +46,3 @@ def test_a_page_that_was_written_stays(tmp_path):
         assert protect(ctypes.c_void_p(start), ctypes.c_size_t(len(pages)), mmap.PROT_READ) == 0
         release_library_pages()
         assert pages[mmap.PAGESIZE] == 7
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_system_that_does_not_say_it_is_left_alone(tmp_path, monkeypatch, exists):
-    """It has no such file, or says of everything that it has no size, also of changed pages."""
-    smaps = tmp_path / "smaps"
-    if exists:
-        said = library_pages.SMAPS.read_text()
-        smaps.write_text(re.sub(r"(?m)^(\w+: +)\d+ kB$", r"\g<1>0 kB", said))
-    monkeypatch.setattr(library_pages, "SMAPS", smaps)
-    before = resident_files()
-    release_library_pages()
-    assert resident_files() > before / 2

@@ -16,7 +16,6 @@ from bert_features.machine.quiet_tensorflow import import_tensorflow
 from tests.made_up_machine import GVNIC, V4, V5E, install, move_to
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUR = ("dev/vfio/vfio", *(f"dev/vfio/{i}" for i in range(4)))
 WORKS = {"tensorflow_tpu": "2.20.0", "libtpu": "0.0.30"}
 
 

@@ -232,9 +232,9 @@ def test_random_variables_are_reported(tmp_path, caplog):
     ("table", "message"),
     [
         # A table of shape [] or [2] would be broadcast without a word.
-        (np.float32(1), r"table is float32 \[\], the model_fn has float"),
-        (np.ones(1), r"table is float64 \[1\], the model_fn has float32"),
-        (None, r"cannot read .*model\.ckpt"),
+        (np.float32(1), r"table is float32 \[\]"),
+        (np.ones(1), r"table is float64 \[1\]"),
+        (None, r"model\.ckpt"),
     ],
 )
 def test_a_checkpoint_of_other_variables_is_refused(tmp_path, table, message):
@@ -417,12 +417,9 @@ class TestInputs:
     @pytest.mark.parametrize(
         ("made", "message"),
         [
-            (lambda: FEATURES, "returned {'unique_ids'.*; allowed: a tf.data.Dataset"),
-            (lambda: tf.data.Dataset.range(3), "the features are TensorSpec.*; allowed: a dict of"),
-            (
-                lambda: tf.data.Dataset.from_tensors({"client": "a"}),
-                r"feature 'client' is TensorSpec\(shape=\(\).*a row for each example",
-            ),
+            (lambda: FEATURES, "returned {'unique_ids'"),
+            (lambda: tf.data.Dataset.range(3), "the features are TensorSpec"),
+            (lambda: tf.data.Dataset.from_tensors({"client": "a"}), "feature 'client'"),
             (
                 lambda: tf.data.Dataset.from_tensors({"x": tf.ragged.constant([[1], []])}),
                 "feature 'x' is RaggedTensorSpec",
@@ -489,32 +486,14 @@ def saver():
 @pytest.mark.parametrize(
     ("model_fn", "message"),
     [
-        (
-            lambda features, mode: {"x": features["input_ids"]},
-            r"the model_fn returned \{'x': .*; allowed: an EstimatorSpec",
-        ),
-        (
-            predicting(lambda ids: ids),
-            "the model_fn returned EstimatorSpec.*whose predictions are a dict of tensors",
-        ),
-        (
-            predicting(lambda ids: {"mean": tf.reduce_mean(ids)}),
-            "prediction 'mean' of the model_fn is a scalar; allowed: a tensor with a row",
-        ),
-        (
-            predicting(lambda ids: {"twice": tf.tile(ids, [2, 1])}),
-            r"prediction 'twice' of the model_fn has the shape \(1.",
-        ),
-        (
-            scaled_by(lambda: tf.Variable(2.0, name="scale")),
-            "the predictions read the variables scale; compute with what tf.get_var",
-        ),
-        (
-            predicting(lambda ids: {"layers": [ids] * 5}),
-            r"prediction 'layers' of the model_fn is a list; allowed: a tensor \[batch",
-        ),
-        (predicting(lambda ids: {"names": table().lookup(ids)}), "look up in the tables names"),
-        (scaled_by(listed), "the predictions read the variables scale; compute with what tf.get_v"),
+        (lambda features, mode: {"x": features["input_ids"]}, r"returned \{'x'"),
+        (predicting(lambda ids: ids), "returned EstimatorSpec"),
+        (predicting(lambda ids: {"mean": tf.reduce_mean(ids)}), "'mean' .* is a scalar"),
+        (predicting(lambda ids: {"twice": tf.tile(ids, [2, 1])}), "'twice' .* shape"),
+        (scaled_by(lambda: tf.Variable(2.0, name="scale")), "variables scale"),
+        (predicting(lambda ids: {"layers": [ids] * 5}), "'layers' .* is a list"),
+        (predicting(lambda ids: {"names": table().lookup(ids)}), "tables names"),
+        (scaled_by(listed), "variables scale"),
         (predicting(scaled, scaffold=lambda: tf.train.Scaffold(init_fn=print)), "has a init_fn"),
         (predicting(scaled, scaffold=lambda: tf.train.Scaffold(saver=saver())), "has a saver"),
     ],

@@ -143,15 +143,6 @@ POOLED = np.stack(
 )
 
 
-def test_the_graph_of_bert_as_service(bert):
-    with tf.Graph().as_default(), tf.Session() as session:
-        feeds = {f"{name}:0": rows for name, rows in zip(WORKER_INPUTS, ROWS, strict=True)}
-        (output,) = tf.import_graph_def(
-            frozen_pooling(bert), return_elements=["final_encodes:0"], name=""
-        )
-        close(session.run(output, feeds), POOLED)
-
-
 def test_the_worker_of_bert_as_service(bert, tmp_path):
     """Change: `client_id` has a row for each text, for a feature has rows."""
     path = str(tmp_path / "graph.pb")

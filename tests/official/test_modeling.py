@@ -1,6 +1,5 @@
 """modeling: the calls of google-research/bert's modeling.py and modeling_test.py, restated."""
 
-import json
 import random
 import re
 
@@ -59,12 +58,6 @@ class TestBertModel:
         assert result["sequence_output"].shape == (batch, length, 32)
         assert result["pooled_output"].shape == (batch, 32)
         assert len(result["all_encoder_layers"]) == 5
-
-    def test_config_to_json_string(self):
-        config = modeling.BertConfig(vocab_size=99, hidden_size=37)
-        obj = json.loads(config.to_json_string())
-        assert obj["vocab_size"] == 99
-        assert obj["hidden_size"] == 37
 
     def ids_tensor(self, shape, vocab_size):
         values = [random.Random(3).randint(0, vocab_size - 1) for _ in range(shape[0] * shape[1])]
@@ -225,15 +218,8 @@ def test_a_relative_of_bert_is_refused(graph):
     ("line", "instead"),
     [
         ("from bert_features.official import optimization", "to train"),
-        (
-            "from bert_features.official.modeling import gelu",
-            r"use gelu\(x, approximate=True\) of tensorflow\.nn; docs",
-        ),
+        ("from bert_features.official.modeling import gelu", r"use gelu\(x, approximate=True\)"),
         ("modeling.transformer_model", "use BertEncoder"),
-        (
-            "from bert_features.official.extract_features import convert_lst_to_features",
-            "use FeatureExtractor or a server",
-        ),
     ],
 )
 def test_a_name_that_is_left_out_says_what_to_use(line, instead):

@@ -81,12 +81,6 @@ def without_module(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return arguments[2:]
 
 
-def test_its_form_has_the_settings():
-    assert STORED.metadata["accelerator"] == "TPU"
-    forms = [line.split()[0] for line in CELLS["settings"].splitlines() if "# @param" in line]
-    assert forms == ["SOURCE", "CHECKPOINT", "TEXTS", "OUTPUT", "TEXTS_PER_FILE"]
-
-
 def test_it_stores_the_outputs_of_its_code():
     code = RUN_NOTEBOOK["hash_code"](STORED.cells)
     assert STORED.metadata["outputs_of"] == code, "run: python scripts/run_notebook.py"
@@ -222,10 +216,3 @@ def test_one_line_installs_what_this_runtime_lacks(source, package, tmp_path, mo
     assert pip == '%pip install --quiet "{PACKAGE}" matplotlib'
     with pytest.raises(RuntimeError, match="pip did not install"):  # which `%pip` does not raise
         exec(rest, variables)
-
-
-def test_without_the_package_it_says_what_to_fill_in(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match="SOURCE is empty"):
-        execute({}, "settings", "package")

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,6 @@ def script(name: str, *arguments: str, **environment: str) -> subprocess.Complet
         cwd="/",
         timeout=600,
     )
-
-
-@pytest.mark.parametrize("runtime", ["tensorflow", "jax"])
-def test_an_extra_that_does_not_exist(runtime, tmp_path):
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\n[ "$1" != -m ] || exit 9\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)  # without pip
-    which = ("--runtime", runtime, "--python", str(python))
-    result = script("setup_tpu.sh", *which, "--extras", "demo,tpus")
-    assert result.returncode == 1
-    assert "has no extra tpus; it has demo" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,6 @@ def test_uv_installs_and_where_it_cannot_pip(tmp_path, fail, calls, returncode):
         assert result.stderr.splitlines()[-1] == "ERROR: no such package"
 
 
-PYTHON = """#!/bin/sh
-[ "$1" != -c ] || exit 0
-echo "$*" >>"$(dirname "$0")/calls"
-if [ "$2" = venv ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
-"""
-
-
 def run_venv(command, **variables):
     return subprocess.run(
         ["bash", "-c", f"source {VENV}; {command}"],

@@ -230,16 +230,7 @@ def test_two_texts_are_two_inputs_or_a_pair(page, url, mode, body, tokens):
 def test_a_text_of_512_tokens_is_usable_and_says_what_was_cut(page):
     show(page, "river " * 515 + "delta", tokens=512)
     assert "6 tokens did not fit and were cut off." in page.inner_text(".counts")
-    small = page.locator("#layers canvas").first.evaluate("map => [map.width, map.height]")
-    assert small == [128, 128]
     assert page.inner_text(".typed .lost").split() == ["river"] * 5 + ["delta"]
-    page.check("#large")
-    page.locator("#map").focus()
-    page.keyboard.press("PageDown")
-    page.keyboard.press("End")
-    assert page.inner_text("#readout") == "[SEP] (511) with [SEP] (511): 1.000"
-    size = page.locator("#map").evaluate("map => [map.width, map.height]")
-    assert max(size) < 2000
     assert table_of(page).shape == (512, 7)
 
 
