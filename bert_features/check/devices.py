@@ -57,8 +57,10 @@ def check_tpu(machine: Accelerators, runtimes: Runtimes, environment: Mapping[st
         remedy = f"kill {' '.join(map(str, machine.tpu_holders))}"
         return Finding("tpu", "warning", found, remedy, {"holders": machine.tpu_holders})
     # Without chips here, a variable names a TPU elsewhere, or is left over.
-    drop = f"unset {' '.join(REMOTE_TPU_VARIABLES)}"
-    remedy = _tpu_install(runtimes) if machine.tpus else drop
+    remedy = f"unset {' '.join(REMOTE_TPU_VARIABLES)}"
+    if machine.tpus:
+        in_tensorflow = runtimes.tensorflow_build == "tensorflow-tpu"
+        remedy = "bash scripts/setup_tpu.sh" if in_tensorflow else "pip install -U 'jax[tpu]'"
     found, remedy = _explained(_unusable(seen, "tpu", runtimes), remedy)
     return Finding("tpu", "warning", found, _unhide("tpu", environment) or remedy)
 
@@ -89,12 +91,6 @@ def _explained(problem: str, remedy: str) -> tuple[str, str]:
     """A problem with its cause, and the cure; as they were, if the cause is unknown."""
     known = explain(problem)
     return (f"{problem}: {known.cause}", known.cure) if known else (problem, remedy)
-
-
-def _tpu_install(runtimes: Runtimes) -> str:
-    if runtimes.tensorflow_build == "tensorflow-tpu":
-        return "bash scripts/setup_tpu.sh"
-    return "pip install -U 'jax[tpu]'"
 
 
 def _unhide(kind: str, environment: Mapping[str, str]) -> str | None:

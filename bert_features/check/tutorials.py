@@ -138,7 +138,8 @@ def _measure(
             default=None,
         )
         cosine = max(
-            abs(_cosine(vectors, positions, names) - value) / (0.5 * 10.0 ** -_decimals(value))
+            abs(_cosine(vectors, positions, names) - value)
+            / (0.5 * 10.0 ** -len(repr(value).partition(".")[2]))
             for names, value in numbers["cosine"].items()
         )
     except (IndexError, ValueError):
@@ -153,10 +154,6 @@ def _difference(vector: np.ndarray, values: Sequence[float]) -> float:
 def _cosine(vectors: np.ndarray, positions: Mapping[str, int], names: str) -> float:
     a, b = (vectors[positions[name]].astype(np.float64) for name in names.split(", "))
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-
-
-def _decimals(value: float) -> int:
-    return len(repr(value).partition(".")[2])
 
 
 def _describe(

@@ -10,7 +10,7 @@ from bert_features.config.kinds import KINDS, needs
 from bert_features.config.outputs import OutputConfig, uses_auto_pooling
 from bert_features.config.poolings import AUTO_POOLING, AutoPooling
 from bert_features.config.settings import shown
-from bert_features.errors import ConfigError
+from bert_features.errors import CheckpointError, ConfigError
 
 # A pooling that has another name in sentence-transformers than here.
 _RENAMED = {"mean_sqrt_len_tokens": "sqrt_len_mean"}
@@ -27,8 +27,9 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     settings = checkpoint.sentence_transformers
     if settings is None or not uses_auto_pooling(outputs):
         return AutoPooling(of_tokens=of_tokens)
-    if any(KINDS[output.kind].follows_checkpoint for output in outputs):
-        settings.check_sparse()
+    follows = any(KINDS[output.kind].follows_checkpoint for output in outputs)
+    if follows and (problem := settings.sparse_problem) is not None:
+        raise CheckpointError(f"sentence-transformers' sparse vectors are unavailable: {problem}")
     if not any(output.pooling == AUTO_POOLING for output in outputs):
         return AutoPooling(sparse=settings.sparse, of_tokens=of_tokens)
     settings.check_supported()

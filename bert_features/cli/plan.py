@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 40
 _BARS = 16
+_FORMAT = "parquet"  # whose size is given; the plan does not know the name of the output file
 _MAX_LINES = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -57,7 +58,7 @@ def plan(
         speed = measure_speed(settings, inputs)
     if as_json:
         times = {} if speed is None else {"tokens_per_second": speed}
-        print(json.dumps(result.as_dict(_format(settings)) | times, indent=1))
+        print(json.dumps(result.as_dict(settings.format or _FORMAT) | times, indent=1))
         return
     facts = _facts(result, settings, speed)
     print("\n".join([*facts, "", *_histogram(result), "", *_buckets(result, settings)]))
@@ -81,7 +82,7 @@ def _facts(result: "Plan", settings: ExtractConfig, speed: float | None) -> list
         rows["rows"] = f"{total}, several for {result.windowed_examples:,} examples"
     if result.words:
         rows["words"] = f"{result.words:,}, {result.words_without_vector:,} with a vector of zeros"
-    file_format = _format(settings)
+    file_format = settings.format or _FORMAT
     size = describe_size(result.output_bytes(file_format))
     rows["output"] = f"about {size} of features as {file_format}"
     for output in result.outputs:
@@ -94,11 +95,6 @@ def _facts(result: "Plan", settings: ExtractConfig, speed: float | None) -> list
         taken = describe_seconds(result.tokens / speed)
         rows["time"] = f"about {taken} on this machine, at {speed:,.0f} tokens/s, without the start"
     return [table([*rows.items()])]
-
-
-def _format(settings: ExtractConfig) -> str:
-    """The format whose size is given: the plan does not know the name of the output file."""
-    return settings.format or "parquet"
 
 
 def _histogram(result: "Plan") -> list[str]:

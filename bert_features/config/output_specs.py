@@ -153,14 +153,10 @@ def outputs_on_device(outputs: Sequence[OutputSpec], *, in_windows: bool) -> tup
         return outputs
     for output in outputs:
         KINDS[output.kind].check_windows(output)
+    # Of a span both ends are needed whole, which may lie in different windows.
     return tuple(
-        replace(output, is_part=True, dtype="float32", width=_width_in_windows(output))
-        if LEVELS[output.level].is_text
-        else output
-        for output in outputs
+        replace(o, is_part=True, dtype="float32", width=o.width if o.is_sequence else _UNCUT)
+        if LEVELS[o.level].is_text
+        else o
+        for o in outputs
     )
-
-
-def _width_in_windows(output: OutputSpec) -> int:
-    """Of a span both ends are needed whole, which may lie in different windows."""
-    return output.width if output.is_sequence else _UNCUT

@@ -35,7 +35,7 @@ from bert_features.config.poolings import (
     wrong_pooling,
 )
 from bert_features.config.settings import OUTPUTS, Positive, Settings, setting, shown
-from bert_features.errors import BertFeaturesError, ConfigError
+from bert_features.errors import ConfigError
 
 Combine = Literal["none", "sum", "mean", "concat", "weighted"]
 _FLOAT32_MAX = 3.4028234e38
@@ -282,15 +282,15 @@ def check_floats(dtypes: Iterable[str | None], place: str) -> None:
             )
 
 
-def check_names_differ(names: Sequence[str], error: type[BertFeaturesError] = ConfigError) -> None:
-    """Refuses names of outputs that are the same, or the same but for case; raises `error`."""
+def check_names_differ(names: Sequence[str]) -> None:
+    """Refuses names of outputs that are the same, or the same but for case; raises ConfigError."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.get(name.casefold())
         if other == name:
-            raise error(f"two outputs are named '{name}'; give each a different name")
+            raise ConfigError(f"two outputs are named '{name}'; give each a different name")
         if other is not None:
-            raise error(
+            raise ConfigError(
                 f"outputs '{other}' and '{name}' differ only by case, which DuckDB and Spark "
                 "ignore; give each a different name"
             )

@@ -131,6 +131,7 @@ class Recipe:
         """Raises ValueError if a value that comparisons need is absent, or of another kind."""
         try:
             self.digest()
+            _ = self.checkpoint["name"], self.checkpoint["bert_config"]["num_hidden_layers"]
             for output in self.outputs:
                 _ = self.vectors(output), self.width(output)
         except (KeyError, TypeError, AttributeError) as error:

@@ -24,6 +24,7 @@ from bert_features.config.packing import SCORED
 from bert_features.corpus.inputs import Inputs, find_inputs
 from bert_features.extraction.checks import check_input_and_checkpoint, may_pack
 from bert_features.extraction.counts import Counts
+from bert_features.extraction.feature_store import check_cache
 from bert_features.extraction.losses import find_cures
 from bert_features.formats.records import FeatureBatch
 from bert_features.machine.quiet_tensorflow import import_tensorflow
@@ -192,6 +193,7 @@ def plan(
       BertFeaturesError: says in one sentence what was wrong.
     """
     inputs = find_inputs(input_path)
+    check_cache(config)
     checkpoint = check_input_and_checkpoint(config, *inputs)
     import_tensorflow(config.runtime, config.device)
     from bert_features.extraction.assembly import MegabatchResults

@@ -153,25 +153,23 @@ class FolderRun:
 
     def _computed(self) -> "_State":
         """The run, its shards of this share finished."""
-        manifest, is_new = self._planned()
-        finished: Mapping[int, FinishedEntry] = {}
-        if not is_new:  # other hosts may have ended the run since the manifest was read
-            now, finished = read_finished(self._folder)
-            manifest = replace(manifest, finished=now.finished)
-        state = _State(manifest, finished, self._damaged, self._share)
-        self._monitor.shards = len(manifest.shards)
-        if not state.todo:
-            logger.info("%s; nothing was computed", self._describe_done(state))
-            return state
-        resuming.check_same_scales(manifest, state.done)
         beside = self._folder / MANIFEST if isinstance(self._folder, Path) else None
-        try:
-            with _saying_what_is_kept(state), store_place(self._config, beside) as place:
-                self._compute(state, is_new, place)
-            return state
-        except _BegunByAnotherError:
-            pass  # outside of the block the first model is gone
-        return self._computed()
+        while True:
+            manifest, is_new = self._planned()
+            finished: Mapping[int, FinishedEntry] = {}
+            if not is_new:  # other hosts may have ended the run since the manifest was read
+                now, finished = read_finished(self._folder)
+                manifest = replace(manifest, finished=now.finished)
+            state = _State(manifest, finished, self._damaged, self._share)
+            self._monitor.shards = len(manifest.shards)
+            if not state.todo:
+                logger.info("%s; nothing was computed", self._describe_done(state))
+                return state
+            resuming.check_same_scales(manifest, state.done)
+            with contextlib.suppress(_BegunByAnotherError):  # behind it the first model is gone
+                with _saying_what_is_kept(state), store_place(self._config, beside) as place:
+                    self._compute(state, is_new, place)
+                return state
 
     def _describe_done(self, state: "_State") -> str:
         share, count = self._share, len(state.manifest.shards)
@@ -227,32 +225,26 @@ class FolderRun:
             monitor.begin(arithmetic["device"], arithmetic["precision"])
             state.started = time.monotonic()
 
-        def finish(shard: int, entry: FinishedEntry) -> None:
-            state.finish(shard, entry)
-
         def note(current: Counts) -> None:
             if self._progress:
                 self._progress(Counts.sum([state.total, current]), records)
 
         job = ShardJob(self._config, manifest, place)
-        executor = self._executor(job, len(state.todo))
+        executor: Executor | None = None  # this process computes
+        if self._ray is not None:
+            executor = RayActors(job, self._ray, len(state.todo))
+        elif len(shares := _used(self._shares, len(state.todo))) > 1:
+            executor = Processes(job, shares)
         if executor is not None:
             with executor:
                 begin(executor.ready)
-                executor.run(state.todo, finish, note, monitor)
+                executor.run(state.todo, state.finish, note, monitor)
             return
         writer = ShardWriter.load(job, self._checkpoint)
         writer.stages = monitor.clock
         begin(writer.ready)
         for shard in state.todo:
-            finish(shard, writer.write(shard, note))
-
-    def _executor(self, job: ShardJob, shards: int) -> Executor | None:
-        """What computes the shards; None if this process does."""
-        if self._ray is not None:
-            return RayActors(job, self._ray, shards)
-        shares = _used(self._shares, shards)
-        return Processes(job, shares) if len(shares) > 1 else None
+            state.finish(shard, writer.write(shard, note))
 
 
 class _BegunByAnotherError(Exception):

@@ -202,19 +202,15 @@ def find_target(
         )
     share: Shard | None = WHOLE
     if config.shard is not None:
-        share = _share_of_host() if config.shard == AUTO else Shard.parse(config.shard)
+        share = None if config.shard == AUTO else Shard.parse(config.shard)
+        if config.shard == AUTO and (place := place_among_hosts()) is not None:
+            share = log_share(*place)
         if overwrite:
             raise ConfigError(
                 "shard and overwrite are both set, and each host would remove what the others "
                 "have; remove the folder first, and leave overwrite out"
             )
     return FolderTarget(locate(output), config.format or _FOLDER_FORMAT, overwrite, share)
-
-
-def _share_of_host() -> Shard | None:
-    """The share of this host, if its environment says it; ConfigError if that is contradictory."""
-    place = place_among_hosts()
-    return None if place is None else log_share(*place)
 
 
 def log_share(index: int, count: int) -> Shard:

@@ -80,7 +80,10 @@ def _scales_of_texts(
         blocks = list(_first_vectors(batches, output, count))
         scale = scales[output.name] = find_scale(blocks, output.width)
         # A run that ends there has no other texts.
-        if texts >= count and _is_narrow(scale):
+        least, largest = np.array(scale)
+        sizes = np.maximum(np.abs(least), np.abs(largest))
+        is_narrow = np.median(largest - least) <= _NARROW * np.median(sizes)
+        if texts >= count and is_narrow:
             logger.warning(
                 "int8 vectors take the scale of %s from %s, so that other texts get nearly the "
                 "same codes; set scale_from to more texts, or to a features file",
@@ -141,9 +144,3 @@ def _first_vectors(
         first = batch.part(0, min(count, len(batch)))
         yield first.features[output.name]
         count -= len(first)
-
-
-def _is_narrow(scale: Scale) -> bool:
-    least, largest = np.array(scale)
-    sizes = np.maximum(np.abs(least), np.abs(largest))
-    return bool(np.median(largest - least) <= _NARROW * np.median(sizes))

@@ -158,7 +158,14 @@ def folder_of(path: str | Path) -> Location | None:
 
 def _open(path: str | Path, format: str | None) -> FeatureFile:
     folder, place = folder_of(path), locate(path)
-    return _open_file(place, format) if folder is None else _open_folder(folder, format)
+    if folder is None:
+        return _open_file(place, format)
+    opened = FeatureFolder(folder)
+    if format not in (None, opened.format):
+        raise OutputError(
+            f"the files of {folder} are {opened.format}, but format is {format}; leave format out"
+        )
+    return opened
 
 
 def _open_file(path: Location, format: str | None) -> FeatureFile:
@@ -171,15 +178,6 @@ def _open_file(path: Location, format: str | None) -> FeatureFile:
         raise OutputError(f"cannot read {path}: {os.strerror(errno.ENOENT)}")
     file: type[FeatureFile] = _module(format or _format_of(path)).File
     return file(path)
-
-
-def _open_folder(path: Location, format: str | None) -> FeatureFolder:
-    opened = FeatureFolder(path)
-    if format not in (None, opened.format):
-        raise OutputError(
-            f"the files of {path} are {opened.format}, but format is {format}; leave format out"
-        )
-    return opened
 
 
 def output_format(path: str | Path, format: str | None = None) -> str:

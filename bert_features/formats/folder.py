@@ -163,7 +163,10 @@ class FeatureFolder(_Parts):
         _check_complete(self.path, self.shards, names)
 
     def _read_header(self) -> Header:
-        _check_format(self.format)
+        from bert_features.formats import FORMATS  # which itself needs this module
+
+        if self.format not in FORMATS:
+            raise ValueError(f"format {self.format!r} is unknown; allowed: {', '.join(FORMATS)}")
         self._starts = splits_of([shard.records for shard in self._manifest.shards])
         first = self._shard(0)
         self.has_token_ids = first.has_token_ids
@@ -344,13 +347,6 @@ def _check_complete(folder: Location, shards: Sequence[Location], names: Collect
             f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards not found, "
             f"{missing[0]} first; {how_to_mend(folder, 'them')}"
         )
-
-
-def _check_format(format: str) -> None:
-    from bert_features.formats import FORMATS  # which itself needs this module
-
-    if format not in FORMATS:
-        raise ValueError(f"format {format!r} is unknown; allowed: {', '.join(FORMATS)}")
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:

@@ -67,27 +67,18 @@ def backend_set() -> str | None:
 def _for_hardware(device: Device) -> str:
     """TensorFlow, unless only JAX can drive the best device."""
     if device in ("auto", "tpu") and tpu_chips():
-        tensorflow_drives = tensorflow_problem() is None or not _has_libtpu()
+        # jax alone cannot drive a TPU, jax[tpu] can.
+        has_libtpu = _is_importable("libtpu") or "TPU_LIBRARY_PATH" in os.environ
+        tensorflow_drives = tensorflow_problem() is None or not has_libtpu
     elif device in ("auto", "gpu") and nvidia_gpus():
-        tensorflow_drives = not _has_jax_for_cuda() or _has_cuda_for_tensorflow()
+        # tensorflow[and-cuda] installs these, and TensorFlow finds CUDA through them. JAX's plugin
+        # for CUDA 13 (0.7 and later) installs others.
+        has_cuda = all(installed(f"nvidia-{name}-cu12") for name in ("cudnn", "cuda-nvcc"))
+        jax_drives = any(installed(f"jax-cuda{version}-plugin") for version in (12, 13))
+        tensorflow_drives = has_cuda or not jax_drives
     else:
         return "tensorflow"
     return "tensorflow" if tensorflow_drives or not _is_importable("jax") else "jax"
-
-
-def _has_libtpu() -> bool:
-    """Whether JAX, if installed, can drive a TPU: jax alone cannot, jax[tpu] can."""
-    return _is_importable("libtpu") or "TPU_LIBRARY_PATH" in os.environ
-
-
-def _has_jax_for_cuda() -> bool:
-    return any(installed(f"jax-cuda{version}-plugin") for version in (12, 13))
-
-
-def _has_cuda_for_tensorflow() -> bool:
-    # tensorflow[and-cuda] installs these, and TensorFlow finds CUDA through them. JAX's plugin for
-    # CUDA 13 (0.7 and later) installs others.
-    return all(installed(f"nvidia-{name}-cu12") for name in ("cudnn", "cuda-nvcc"))
 
 
 def _is_importable(module: str) -> bool:

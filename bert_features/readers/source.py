@@ -95,7 +95,13 @@ class Source(Origin):
                 sample += line
                 if number == 1 or 0 in line:
                     check_no_features(self.name, sample)
-                    self._check_encoding(number, sample)
+                    if encoding := encoding_of(sample):
+                        raise self.error(
+                            f"this looks like {encoding}, not UTF-8: it begins with a byte order "
+                            "mark or has many NULs; convert it: "
+                            f"iconv -f {encoding} -t UTF-8 FILE > NEW",
+                            number,
+                        )
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
@@ -107,15 +113,6 @@ class Source(Origin):
                 ) from error
             yield text if with_mark or offset else text.removeprefix("\ufeff")
             offset += len(line)
-
-    def _check_encoding(self, line: int, sample: bytes) -> None:
-        encoding = encoding_of(sample)
-        if encoding is not None:
-            raise self.error(
-                f"this looks like {encoding}, not UTF-8: it begins with a byte order mark or has "
-                f"many NULs; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW",
-                line,
-            )
 
     def raw_lines(self) -> Iterator[bytes]:
         r"""Its lines, "\n" included; no more of a line is ever held than is allowed.

@@ -100,6 +100,7 @@ FROZEN = "ae2cdba8034c395612178fef78f1639bab28fb28a2d5fb11849cdc1b299c8641"
     [
         {"settings": 3},
         {"checkpoint": {}},
+        {"checkpoint": {**make_recipe().checkpoint, "bert_config": {}}},
         {"outputs": {"x": 3}},
         {"outputs": {"x": {}}},
         {"outputs": {"x": {"width": 2}}},

@@ -138,13 +138,6 @@ class SentenceTransformersSettings:
                 f"pooling yourself{', or kind sparse' if self.sparse else ''}"
             )
 
-    def check_sparse(self) -> None:
-        """Refuses sparse vectors that cannot be computed, for `sparse_problem`."""
-        if self.sparse_problem is not None:
-            raise CheckpointError(
-                f"sentence-transformers' sparse vectors are unavailable: {self.sparse_problem}"
-            )
-
 
 def read_sentence_transformers(directory: str | Path) -> SentenceTransformersSettings | None:
     """Reads the settings of a folder that sentence-transformers wrote.

@@ -355,7 +355,7 @@ def _is_shard(value: object, suffix: str) -> bool:
     return isinstance(value, str) and value.endswith(suffix) and not {"/", "\\", "\0"} & set(value)
 
 
-def some(items: list[str], separator: str = ", ", limit: int = 4) -> str:
+def some(items: list[str], separator: str = ", ") -> str:
     """The first few of many items, and the number of the others."""
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return separator.join(items[:limit]) + more
+    more = f" and {len(items) - 4} more" if len(items) > 4 else ""
+    return separator.join(items[:4]) + more
