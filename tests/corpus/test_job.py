@@ -4,9 +4,7 @@ import gzip
 import json
 import os
 import shutil
-import sqlite3
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,14 +13,14 @@ from bert_features import extract, find_checkpoint, read_features
 from bert_features.checkpoints.convert import convert
 from bert_features.corpus import run, shards
 from bert_features.corpus.job import repair
-from bert_features.errors import BertFeaturesError, ConfigError, InputError, OutputError
+from bert_features.errors import ConfigError, InputError, OutputError
 from bert_features.extraction.pipeline import Pipeline
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
 from bert_features.monitor import stages
 from tests.clocks import stop_clock
-from tests.corpus.runs import EXAMPLES, StopRun, extract_until, shards_of, stop_after
+from tests.corpus.runs import EXAMPLES, extract_until, shards_of, stop_after
 from tests.readers.inputs import standard_input
 from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -62,23 +60,6 @@ def test_the_canaries_are_time_of_the_device(config, texts, tmp_path, monkeypatc
     monkeypatch.setattr(Pipeline, "metadata", slow)
     summary = extract(config(), texts, f"{tmp_path}/{output}")
     assert summary.stages.waited["device"] == summary.stages.elapsed == 7 * files
-
-
-def test_the_manifest_says_what_was_run(config, texts, tmp_path):
-    extract(config(), texts, f"{tmp_path}/out/")
-    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
-    assert manifest["recipe"]["settings"]["max_seq_length"] == 8
-    arithmetic = manifest["recipe"]["arithmetic"]
-    assert [arithmetic[n] for n in ("runtime", "device", "precision")] == [
-        "tensorflow",
-        "cpu",
-        "float32",
-    ]
-    assert len(manifest["recipe"]["checkpoint"]["sha256"]) == 64
-    assert [entry["counts"]["examples"] for entry in manifest["finished"]] == [6, 6, 6, 2]
-    for i, entry in enumerate(manifest["finished"]):
-        path = tmp_path / "out" / f"part-0000{i}-of-00004.parquet"
-        assert entry["bytes"] == path.stat().st_size
 
 
 @pytest.mark.usefixtures("quick")
@@ -135,22 +116,6 @@ def test_relative_inputs_are_named_where_they_are_missed(config, texts, tmp_path
         repair(Path("../out"))
 
 
-def test_a_single_file_has_no_shards(config, texts, tmp_path, caplog):
-    extract(config(shard_examples=5), texts, tmp_path / "out.npz")
-    assert "shard_examples is for folders of shards; a single file has none" in caplog.messages
-
-
-def test_dedupe_at_an_address_needs_a_cache(config, texts):
-    with pytest.raises(ConfigError, match=r"dedupe on several machines.* needs cache, a folder on"):
-        extract(config(dedupe=True), texts, "memory://bucket/run/")
-
-
-def test_what_a_cache_has_to_say_is_said_once(config, texts, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(sqlite3, "connect", mock.Mock(side_effect=sqlite3.OperationalError("full")))
-    extract(config(cache=str(tmp_path / "cache")), texts, f"{tmp_path}/out/")
-    assert caplog.text.count("cannot use ") == 1
-
-
 def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/whole/")
     extract_until(13, config(), texts, f"{tmp_path}/out/")
@@ -183,12 +148,6 @@ def test_a_shard_that_is_missing_or_cut_is_computed_again(config, texts, tmp_pat
     summary = extract(config(), texts, f"{tmp_path}/out/")
     assert summary.before.examples == 12
     assert shards_of(tmp_path / "out") == expected
-
-
-def test_the_bytes_do_not_depend_on_how_the_format_was_chosen(config, texts, tmp_path):
-    extract(config(), texts, f"{tmp_path}/default/")
-    extract(config(format="parquet"), texts, f"{tmp_path}/named/")
-    assert shards_of(tmp_path / "named") == shards_of(tmp_path / "default")
 
 
 @pytest.mark.parametrize("name", ["in.txt", "in.csv", "in.json.gz", "-"])
@@ -255,20 +214,6 @@ def test_an_input_that_changes_during_the_run_is_refused(config, texts, tmp_path
     assert "part-00003-of-00004.parquet" not in shards_of(tmp_path / "out")
 
 
-def test_another_input_is_refused(config, texts, tmp_path):
-    extract(config(), texts, f"{tmp_path}/out/")
-    other = shutil.copy(texts, tmp_path / "other.txt")
-    with pytest.raises(ConfigError, match=r"holds the features of .*in\.txt, not of .*other\.txt"):
-        extract(config(), other, f"{tmp_path}/out/")
-
-
-def test_a_wrong_line_at_the_end_is_found_before_anything_is_computed(config, tmp_path):
-    (tmp_path / "in.txt").write_bytes(b"a b\n" * 50 + b"\xff\n")
-    with pytest.raises(InputError, match="line 51: byte 0xff"):
-        extract(config(), tmp_path / "in.txt", f"{tmp_path}/out/", progress=stop_after(0))
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_is_read_is_not_in_the_folder(config, texts, tmp_path):
     extract(config(), texts, f"{tmp_path}/out/")
     inside = shutil.copy(texts, tmp_path / "out" / "in.txt")
@@ -277,31 +222,12 @@ def test_what_is_read_is_not_in_the_folder(config, texts, tmp_path):
     assert (tmp_path / "out" / "in.txt").exists()
 
 
-def test_a_folder_that_another_run_holds_is_refused(config, texts, tmp_path):
-    def begin_another(counts, total):
-        with pytest.raises(
-            OutputError, match=rf"another run is writing .*process {os.getpid()} on"
-        ):
-            extract(config(), texts, f"{tmp_path}/out/")
-        raise StopRun
-
-    with pytest.raises(StopRun):
-        extract(config(), texts, f"{tmp_path}/out/", progress=begin_another)
-
-
 def test_one_shard_is_computed_with_all_devices(config, texts, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(run, "share_out", lambda count, device: [Share(cores=frozenset())] * count)
     monkeypatch.setattr(run, "Processes", None)  # no process is started
     extract(config(shard_examples=100), texts, f"{tmp_path}/out/", processes=3)
     assert "only 1 of 3 processes compute" in caplog.text
     assert len(shards_of(tmp_path / "out")) == 1
-
-
-def test_a_file_in_the_place_of_the_folder_is_refused(config, texts, tmp_path):
-    (tmp_path / "out").write_text("precious")
-    with pytest.raises(BertFeaturesError, match="is not a folder"):
-        extract(config(), texts, f"{tmp_path}/out/")
-    assert (tmp_path / "out").read_text() == "precious"
 
 
 @pytest.mark.parametrize("change", ["truncated", "longer", "replaced"])
@@ -328,10 +254,3 @@ def test_an_input_that_changes_while_it_is_read(config, many, tmp_path, quick, c
     with pytest.raises(InputError, match="was changed while it was read"):
         extract(settings, path, out, progress=meanwhile)
     assert not out.exists()
-
-
-def test_names_that_are_empty_and_a_cache_among_the_shards(config, texts, tmp_path):
-    with pytest.raises(InputError, match="the name of an input is empty"):
-        extract(config(), "", f"{tmp_path}/out/")
-    with pytest.raises(OutputError, match=r"a file of the cache, .* is in the output folder"):
-        extract(config(cache=str(tmp_path / "out")), texts, f"{tmp_path}/out/")

@@ -153,37 +153,11 @@ def test_each_process_compares(config, texts, tmp_path):
         ShardWriter.load(replace(job, manifest=replace(manifest, recipe=other)))
 
 
-def test_every_shard_has_the_canaries_of_the_run(config, texts, tmp_path):
-    extract(config(), texts, f"{tmp_path}/out/")
-    manifest = Manifest.read(tmp_path / "out")
-    for shard in range(len(manifest.shards)):
-        recipe = read_features(manifest.path(shard)).recipe
-        assert canaries_of(recipe) == canaries_of(manifest.recipe)
-    recipe = read_features(tmp_path / "out").recipe
-    assert [str(c) for c in compare_recipes(recipe, recipe)] == ["same: equal to 1e-5"] * 2
-
-
-def test_it_is_for_folders(config, texts, tmp_path):
-    with pytest.raises(ConfigError, match="accept_new_numbers"):
-        extract(config(), texts, tmp_path / "out.npz", accept_new_numbers=True)
-
-
-def test_a_run_that_begins_again_has_no_other_numbers(config, texts, tmp_path):
-    options = {"accept_new_numbers": True, "overwrite": True}
-    with pytest.raises(ConfigError, match="accept_new_numbers"):
-        extract(config(), texts, f"{tmp_path}/out/", **options)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("place", "facts"),
     [
         ("recipe", {"canaries": [1]}),
-        ("recipe", {"canaries": {"layer_output_0": 7}}),
-        ("recipe", {"versions": 7}),
-        ("recipe", {"checkpoint": {"sha256": "ab"}}),
         ("recipe", {"checkpoint": {"sha256": "ab", "bert_config": [1]}}),
-        ("recipe", {"colour": "blue"}),
         (None, {"earlier": {}}),
         (None, {"earlier": [3]}),
     ],

@@ -99,10 +99,6 @@ def test_suggested_buckets_are_the_best_there_are(seed):
     assert cost_of(suggested, row_lengths) == min(cost_of(b, row_lengths) for b in sets)
 
 
-def test_without_rows_the_longest_bucket_is_suggested():
-    assert suggest_buckets([0], max_seq_length=20, max_buckets=8) == (20,)
-
-
 def test_the_command_draws_it(toy, text):
     options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
     result = CliRunner().invoke(
@@ -174,21 +170,3 @@ def test_packed_batches_are_listed_by_their_shape(toy, text):
     named = [line.split()[:4] for line in table if " x " in line]
     assert [name[:3] for name in named] == [["8", "x", "128"], ["1", "x", "128"]]
     assert [name[3] for name in named] == [str(b["rows"]) for b in shapes.values()]
-
-
-def test_the_command_fails_as_extract_would(toy, text, tmp_path):
-    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
-    run = CliRunner().invoke(app, ["plan", str(text), *options, "--long-text", "error"])
-    assert run.exit_code == 1
-    assert re.search(r"example \d+ has \d+ pieces and does not fit --max-seq-length 20", run.stderr)
-    run = CliRunner().invoke(app, ["plan", str(tmp_path / "none.txt"), *options])
-    assert run.exit_code == 1
-    assert "cannot read" in run.stderr
-
-
-def test_an_empty_input(toy, tmp_path):
-    (tmp_path / "in.txt").write_text("")
-    options = ["--checkpoint", toy, "--layers=-1", "--uncased", "--max-seq-length", "20"]
-    result = CliRunner().invoke(app, ["plan", str(tmp_path / "in.txt"), *options])
-    assert result.exit_code == 2
-    assert "in.txt has no examples; pass an input with at least one text" in result.stderr

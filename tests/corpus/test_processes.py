@@ -8,16 +8,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import MagicMock, Mock
 
 import pytest
 
 from bert_features import extract
-from bert_features.corpus import processes
 from bert_features.corpus.job import repair
 from bert_features.errors import ConfigError, DeviceError, InputError
 from bert_features.formats.manifest import Manifest
-from bert_features.machine.shares import Share
 from bert_features.monitor.run import RunMonitor
 from tests.corpus.runs import (
     DIFFERENT,
@@ -137,51 +134,6 @@ def test_a_process_that_is_killed_while_it_loads_ends_the_run(toy, many, tmp_pat
             extract(config_of(toy), many, f"{tmp_path}/out/", processes=2)
         killed.result()
     assert not workers_of()
-
-
-class _Ended:
-    """A process of a run that has ended, and its pipe."""
-
-    pid, recv = 1, Mock(side_effect=EOFError)
-
-    def __init__(self, exitcode):
-        self.exitcode, self.join, self.terminate = exitcode, Mock(), Mock()
-
-
-@pytest.fixture
-def stopped_in_a_write(monkeypatch):
-    """The exit status of a process that the run ends while it writes a file."""
-    exits = Mock(side_effect=SystemExit)
-    monkeypatch.setattr(processes, "_ENDINGS", ())
-    monkeypatch.setattr(processes, "threading", MagicMock())
-    monkeypatch.setattr(processes, "report_logs", Mock())
-    monkeypatch.setattr(processes, "load_writer", Mock(side_effect=KeyboardInterrupt))
-    monkeypatch.setattr(os, "_exit", exits)
-    with pytest.raises(SystemExit):
-        processes._work(Mock(), Share({}), Mock())
-    return exits.call_args.args[0]
-
-
-@pytest.mark.parametrize(
-    ("codes", "cause"),
-    [
-        ([-9, -15], "SIGKILL"),
-        ([-15, -9], "SIGKILL"),
-        ([0, 3], "exit status 3"),
-        (["stopped in a write", -11], "SIGSEGV"),
-        ([-15, "stopped in a write"], "SIGTERM"),
-    ],
-)
-def test_the_cause_is_not_a_process_that_the_run_has_ended(
-    codes, cause, stopped_in_a_write, monkeypatch
-):
-    workers = [_Ended(stopped_in_a_write if isinstance(code, str) else code) for code in codes]
-    run = processes.Processes(Mock(), [])
-    run._workers = dict(zip(workers, workers, strict=True))
-    monkeypatch.setattr(processes, "wait", lambda pipes, seconds: pipes[:1])
-    monkeypatch.setattr(processes, "Connection", _Ended)
-    with pytest.raises(DeviceError, match=f"a process of the run ended by {cause}"):
-        next(run._take_messages())
 
 
 def cpu_ticks(process):

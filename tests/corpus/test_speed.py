@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus import speed
-from bert_features.errors import ConfigError
 
 SETTINGS = {"layers": (-1,), "do_lower_case": True, "max_seq_length": 16}
 
@@ -56,12 +55,6 @@ def test_it_computes_more_until_two_seconds_are_measured(
     assert computed == [size for size in sizes for _ in range(2)]
 
 
-def test_an_input_without_examples_is_refused(toy, tmp_path):
-    config = ExtractConfig.of({"checkpoint": str(toy), **SETTINGS})
-    with pytest.raises(ConfigError, match="has no examples"):
-        speed.measure_speed(config, lines(tmp_path, 0))
-
-
 def test_plan_says_how_long_a_run_takes(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "measure_speed", lambda settings, inputs: 10.0)
     path = lines(tmp_path, 400)
@@ -71,9 +64,3 @@ def test_plan_says_how_long_a_run_takes(toy, tmp_path, monkeypatch):
     assert re.search(r"^time +about 3 min on this machine, at 10 tokens/s, without", shown, re.M)
     values = CliRunner().invoke(app, [*command, "--json"]).stdout
     assert json.loads(values)["tokens_per_second"] == 10.0
-
-
-def test_standard_input_cannot_be_measured():
-    ran = CliRunner().invoke(app, ["plan", "-", "--measure"], input="a b\n")
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    assert "--measure reads the input twice" in ran.stderr

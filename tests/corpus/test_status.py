@@ -148,17 +148,6 @@ def finish_by_another(manifest):
     shutil.rmtree(manifest.folder / ".finished")
 
 
-def test_what_is_no_features_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    reasons = {"": "has no _manifest.json", "absent": "No such file or dir", "file": "it is a file"}
-    for name, reason in reasons.items():
-        with pytest.raises(OutputError, match=f"{reason}.*; pass the folder that a run wrote"):
-            read_status(tmp_path / name)
-    (tmp_path / "_manifest.json").write_text("{")
-    with pytest.raises(OutputError, match="it is damaged"):
-        read_status(tmp_path)
-
-
 def test_a_damaged_record_is_named(folder):
     (folder.folder / ".finished" / "00002.json").write_text("{")
     with pytest.raises(OutputError, match=r"00002\.json: it is damaged"):

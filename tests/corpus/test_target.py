@@ -11,7 +11,7 @@ import pytest
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.outputs import OutputConfig
 from bert_features.config.settings import Marks, describe_allowed
-from bert_features.corpus.target import check_run, decide_format, files_read, find_target
+from bert_features.corpus.target import check_run, files_read, find_target
 from bert_features.errors import ConfigError, InputError, OutputError
 from tests.other_values import ALONE
 
@@ -108,14 +108,6 @@ def test_standard_input_and_output_may_be_files_too(files, monkeypatch):
 def test_other_files_of_the_checkpoints_folder_may_be_written(files):
     Path("uncased_toy", "o.npz").write_text("of an earlier run")
     assert check("uncased_toy/o.npz").name == "uncased_toy"
-
-
-@pytest.mark.parametrize(
-    ("output", "wanted", "expected"),
-    [("-", None, "jsonl"), ("-", "jsonl", "jsonl"), ("./-", "npz", "npz"), ("f.h5", None, "hdf5")],
-)
-def test_the_format(output, wanted, expected):
-    assert decide_format(output, wanted) == expected
 
 
 def test_what_can_be_read_only_once_is_left_for_the_run(files):

@@ -1,1 +1,0 @@
-"""InputFormat: settings that contradict each other."""
