@@ -34,8 +34,10 @@ from bert_features import (
     read_features,
 )
 from bert_features.batches.bucketing import resolve_buckets
+from bert_features.checkpoints.convert import convert
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.tokenizer import make_tokenizer
+from bert_features.config.bert_config import BertConfig
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import InputFormat
 from bert_features.config.outputs import OutputConfig
@@ -56,7 +58,13 @@ from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, TOY_VOCAB, random_weights
 
 MESSAGES = Path(__file__).parent / "data" / "messages.txt"
-QUICK = ("# Settings of a run", "# Input files", "# Features files", "# The service")
+QUICK = (
+    "# Settings of a run",
+    "# Config files",
+    "# Input files",
+    "# Features files",
+    "# The service",
+)
 
 
 def read(content, name="in.txt", **settings):
@@ -84,6 +92,18 @@ def write_to(output, inputs="words.txt", *, settings=(), **how):
         return extract(ExtractConfig(**given), inputs, output, **how)
     finally:
         assert set(Path().rglob("*")) == before
+
+
+def config(model_type="bert", **values):
+    """Reads the values of a config.json."""
+    values = {"vocab_size": 30, "model_type": model_type, **values}
+    return BertConfig.from_dict(values, family="huggingface")
+
+
+def load(text):
+    """Reads a file of settings."""
+    Path("c.toml").write_text(text)
+    return ExtractConfig.load("c.toml")
 
 
 def changed(change=None, **files):
@@ -168,8 +188,9 @@ NAMES = {
         *(ExtractConfig, InputFormat, OutputConfig, RaySettings, Limits, ServeSettings, Shard),
         *(FeatureExtractor, Client, Padded, compare, read_examples, read_features, nearest),
         *(compute_similarity, get_features, resolve_buckets, find_checkpoint, json_lines, with_ids),
-        *(BertEncoder, BertFeatures, BertTextInput, model_fn_builder, convert_examples_to_features),
-        *(read, plan, changed, write_to, export_to, run, extraction),
+        *(BertConfig, BertEncoder, BertFeatures, BertTextInput, model_fn_builder, convert),
+        *(convert_examples_to_features, read, plan, config, load, changed, write_to),
+        *(export_to, run, extraction),
     )
 }
 NAMES |= {"np": np, "TOY": TOY, "TOY_VOCAB": TOY_VOCAB}

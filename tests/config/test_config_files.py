@@ -2,10 +2,7 @@
 
 import os
 
-import pytest
-
 from bert_features.config.extract_config import ExtractConfig
-from bert_features.errors import ConfigError
 
 
 def test_the_tutorials_settings():
@@ -30,20 +27,3 @@ def test_a_pipe_is_read():
     os.close(writer)
     assert ExtractConfig.load(f"/dev/fd/{reader}").batch_size == 8
     os.close(reader)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("nowhere.toml", "No such file or directory"),
-        ("folder/pogiatzis", "No such file or directory"),
-        ("../presets/pogiatzis", "No such file or directory"),
-        ("", "Is a directory"),
-        ("folder", "Is a directory"),
-    ],
-)
-def test_what_is_neither_is_refused_with_the_names(name, reason, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match=f"config {name}: {reason}; pass .*, pogiatzis, "):
-        ExtractConfig.load(name)

@@ -138,13 +138,6 @@ def test_the_names_of_bert_as_service():
         assert OutputConfig.of({"level": level, "pooling": alias}).pooling == name
 
 
-def test_two_outputs_of_one_name():
-    with pytest.raises(ConfigError, match="two outputs are named 'a_0'"):
-        plan({"name": "a", "layers": [0, 1]}, {"name": "a_0", "layers": [1]})
-    with pytest.raises(ConfigError, match="'ä_0' and 'Ä_0' differ only by case, which DuckDB and"):
-        plan({"name": "ä", "layers": [0, 1]}, {"name": "Ä_0", "layers": [1]})
-
-
 @pytest.mark.parametrize("layers", [[-1], [-1, -2]])
 def test_the_names_that_are_planned(layers):
     """The same with a checkpoint as without."""

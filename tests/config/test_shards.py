@@ -2,10 +2,10 @@
 
 import pytest
 
-from bert_features import FeatureExtractor, extract, plan, read_features
+from bert_features import extract, plan, read_features
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.shards import Shard
-from bert_features.errors import ConfigError, OutputError
+from bert_features.errors import OutputError
 
 SETTINGS = {"do_lower_case": True, "max_seq_length": 12, "buckets": (12,), "layers": (-1,)}
 
@@ -56,12 +56,6 @@ def test_shares_of_a_file(toy, tmp_path):
     assert set(totals) == {6, 5}
     with pytest.raises(OutputError, match=r"o-00001-of-00002\.jsonl.* exists"):
         extract(config, texts, tmp_path / "o.jsonl")
-
-
-def test_texts_in_memory_have_no_shares(toy):
-    extractor = FeatureExtractor.from_checkpoint(toy, shard="0/2", **SETTINGS)
-    with pytest.raises(ConfigError, match="shard"):
-        extractor(["a", "b"])
 
 
 def test_alone_auto_is_the_whole_and_says_so(toy, tmp_path, caplog):
