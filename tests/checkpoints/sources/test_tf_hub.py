@@ -140,24 +140,6 @@ def test_an_archive_that_is_not_a_saved_model(server, tmp_path):
         find_checkpoint(TFHUB)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (TFHUB, True),
-        (KAGGLE, True),
-        ("http://tfhub.dev/a/b/1", True),
-        ("https://example.com/a.tgz", True),
-        ("https://www.kaggle.com/datasets/a/b", False),
-        ("https://example.com/model", False),
-        ("gs://bucket/a.tar.gz", False),
-        ("tfhub.dev/a/b/1", False),
-        ("http://[::", False),
-    ],
-)
-def test_what_is_a_handle(name, expected):
-    assert tf_hub.is_handle(name) is expected
-
-
 @pytest.mark.parametrize("missing", ["tensorflow_hub", "tf_keras"])
 def test_without_a_library_the_error_has_the_line_that_installs_it(monkeypatch, missing):
     for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow_hub"]:

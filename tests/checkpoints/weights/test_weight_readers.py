@@ -220,37 +220,6 @@ def test_the_names_that_an_exporter_writes():
     assert [weight_names.garden_name(name) for name in WEIGHTS] == list(GARDEN)
 
 
-@pytest.mark.parametrize(
-    ("heads", "pooler"),
-    [
-        ({"classifier.weight": (2, 8), "classifier.bias": (2,)}, True),
-        (
-            {
-                "cls.predictions.bias": (30,),
-                "cls.predictions.transform.dense.weight": (8, 8),
-                "cls.predictions.transform.LayerNorm.weight": (8,),
-                "cls.predictions.decoder.weight": (30, 8),
-            },
-            False,
-        ),
-        ({"qa_outputs.weight": (2, 8), "qa_outputs.bias": (2,)}, False),
-    ],
-    ids=["BertForSequenceClassification", "BertForMaskedLM", "BertForQuestionAnswering"],
-)
-def test_safetensors_of_models_with_heads(tmp_path, heads, pooler, caplog):
-    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS, pooler=pooler)
-    tensors = load_file(folder / "model.safetensors")
-    tensors = {f"bert.{name}": value for name, value in tensors.items()}
-    tensors |= {name: np.ones(shape, np.float32) for name, shape in heads.items()}
-    save_file(tensors, folder / "model.safetensors")
-    with caplog.at_level(logging.INFO, "bert_features"):
-        checkpoint = find_checkpoint(folder)
-        assert has_pooler(checkpoint) is pooler
-        weights = read_weights(checkpoint, pooler=pooler)
-    assert_same(weights, {n: v for n, v in WEIGHTS.items() if pooler or "pooler" not in n})
-    assert caplog.text.count(f"ignoring the heads {min(heads)}") == 1
-
-
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
 
