@@ -2,9 +2,6 @@
 
 import pytest
 
-from bert_features.config.input_format import InputFormat
-from bert_features.errors import InputError
-from bert_features.readers.examples import read_examples
 from bert_features.readers.input_example import InputExample
 from tests.readers.inputs import count_examples, of_words, read, write
 
@@ -59,15 +56,3 @@ def test_json_is_an_array_of_objects_or_one_on_each_line(tmp_path, content):
 @pytest.mark.parametrize("content", ["", " \n", "[]", "[\n]\n"])
 def test_json_without_examples(tmp_path, content):
     assert read(write(tmp_path, "in.json", content)) == []
-
-
-_TOKENS_WANTED = "expected a list of strings"
-
-
-def test_json_fields_that_are_named_must_be_there(tmp_path):
-    path = write(tmp_path, "in.jsonl", '{"text": "a", "b": null}\n{"text": "a"}\n')
-    assert next(read_examples(path, InputFormat(text_b_field="b"))) == InputExample(0, "a")
-    with pytest.raises(InputError, match="line 2: no field 'b'; the fields are text"):
-        read(path, text_b_field="b")
-    with pytest.raises(InputError, match="line 1: no field 'words'; the fields are text, b"):
-        read(path, tokens_field="words")

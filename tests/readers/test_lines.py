@@ -6,9 +6,8 @@ import tracemalloc
 
 import pytest
 
-from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.input_format import InputFormat
-from bert_features.errors import ConfigError, InputError
+from bert_features.errors import InputError
 from bert_features.readers.examples import read_examples
 from bert_features.readers.input_example import InputExample
 from tests.readers.inputs import COMPRESS, count_examples, read, write
@@ -104,13 +103,6 @@ def test_the_limit_is_exact_and_counts_bytes(tmp_path):
     assert read(table, max_line_bytes=10) == [InputExample(0, "éé\né")]
     with pytest.raises(InputError, match="line 2: the row is longer than 9 bytes"):
         read(table, max_line_bytes=9)
-
-
-def test_the_limit_is_a_setting():
-    assert ExtractConfig().input_settings() == InputFormat()
-    assert ExtractConfig(max_line_bytes=7).input_settings().max_line_bytes == 7
-    with pytest.raises(ConfigError, match="max_line_bytes"):
-        read_examples("in.parquet", InputFormat(max_line_bytes=7))
 
 
 SCRIPTS = {

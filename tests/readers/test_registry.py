@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import subprocess
-import sys
 import threading
 import tracemalloc
 from dataclasses import replace
@@ -92,10 +90,6 @@ def test_settings_of_another_format_are_refused_at_once(format):
     [
         ("a.xml.gz", "extract its texts first"),
         ("a.HTM", "extract its texts first"),
-        *(
-            (f"a{suffix}", "extract its texts first")
-            for suffix in (".warc", ".wet.gz", ".mbox", ".tex", ".ass")
-        ),
         ("a.xlsx", "save its sheet as csv"),
         ("a.docx", "save it as plain text"),
         ("a.tar.gz", "unpack it"),
@@ -191,14 +185,3 @@ def test_memory_does_not_grow_with_the_input(tmp_path, monkeypatch, format, suff
     peak_memory(path, format)  # what is imported and cached once
     assert len(content) > 2_500_000
     assert peak_memory(path, format) < 1_000_000
-
-
-def test_importing_readers_imports_no_library_behind_a_format():
-    code = (
-        "import sys\nfrom bert_features.readers.examples import examples_of_texts\n"
-        "list(examples_of_texts(['a', ['b'], ('c', 'd')]))\n"
-        "libraries = ('tensorflow', 'pyarrow', 'pandas', 'polars', 'datasets', 'h5py')\n"
-        "print([m for m in libraries if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"

@@ -13,7 +13,7 @@ from bert_features.readers import sentences
 from bert_features.readers.examples import examples_of_texts, read_examples
 from bert_features.readers.input_example import InputExample, Span
 from bert_features.readers.sentences import with_sentences
-from bert_features.readers.spans import spans_of_tags, with_spans
+from bert_features.readers.spans import spans_of_tags
 
 TEXTS = ["naïve 😀 cats", "", "a"]
 SPANS = [[[0, 5, "X"], [6, 7], [0, 12, "", 0]], None, []]
@@ -57,12 +57,8 @@ def test_a_wrong_span_elsewhere(tmp_path):
     for spans in ([[]], [[], [], []]):
         with pytest.raises(InputError, match="spans"):
             list(examples_of_texts(["a", "b"], spans=spans))
-    with pytest.raises(InputError, match=r"texts\[0\]\.spans\[0\] is .*outside of its text"):
+    with pytest.raises(InputError, match="outside of its text"):
         list(examples_of_texts([InputExample(0, "a", spans=(Span(0, 2),))]))
-    with pytest.raises(InputError, match=r"a\.jsonl, line 1: no field 's'"):
-        list(
-            read_examples(write(tmp_path / "a.jsonl", '{"text": ""}'), InputFormat(span_field="s"))
-        )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +121,3 @@ def test_a_splitter_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sentencex", None)
     with pytest.raises(ImportError, match=r"sentencex.* bert_features\[sentences\]|\[sentences\]"):
         sentences.check_installed()
-
-
-def test_null_has_no_spans():
-    assert with_spans(InputExample(0, ""), "s", None).spans == ()
