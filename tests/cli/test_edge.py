@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -88,12 +87,6 @@ THREAD = "no thread or process can be started: a limit is reached (ulimit -u), o
 )
 def test_every_error_is_one_line(ends, error, line, status):
     assert ends(error) == ([f"bert-features: {line}"], status)
-
-
-def test_an_array_beyond_memory_is_no_bug(capsys):
-    with pytest.raises(typer.Exit), edge.guard(debug=False):
-        np.zeros(1 << 55, np.uint8)
-    assert "bert-features: out of memory: " in capsys.readouterr().err
 
 
 def test_a_command_ends_at_the_guard(monkeypatch):

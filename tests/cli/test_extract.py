@@ -6,12 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_features import ExtractConfig, find_checkpoint, read_features
-from bert_features.cli.extract import describe_summary
-from bert_features.cli.settings import describe_cures
-from bert_features.corpus.run import ExtractSummary
-from bert_features.extraction.counts import Counts
-from bert_features.extraction.losses import find_cures
+from bert_features import read_features
 from bert_features.text.tokenization import FullTokenizer
 from bert_features.text.vocabulary import read_vocab
 from tests.cli.command_line import SMALL, run
@@ -56,10 +51,6 @@ def test_json_lines_on_standard_output(toy, text, out, monkeypatch):
     assert run("extract", text, "-o", "o.jsonl", *options, "--overwrite").exit_code == 0
     names = ["ledger", "o.jsonl", "o.jsonl.metadata.json"]
     assert sorted(path.name for path in out.iterdir()) == names
-    result = run("extract", text, "-o", "-", "--format", "npz", *options)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert "the format is npz, which cannot be written to standard output" in result.stderr
     assert run("extract", text, "-o", "./-", "--format", "npz", *options).exit_code == 0
     assert len(read_features(out / "-", format="npz")) == 3
 
@@ -81,21 +72,6 @@ def test_truncation_is_reported(toy, text, out):
     assert f" 6 tokens lost{cures}" in planned.stdout
 
 
-@pytest.mark.parametrize(
-    ("length", "long_text", "cure"),
-    [
-        (24, "truncate", "--long-text window"),
-        (24, "window", None),
-        (8, "window", "--max-seq-length 24"),
-        (8, "tail", "--long-text window or --max-seq-length 24"),
-    ],
-)
-def test_the_summary_names_the_cures_that_help(toy, length, long_text, cure):
-    config = ExtractConfig(max_seq_length=length, long_text=long_text)
-    cures = find_cures(config, find_checkpoint(toy))
-    assert describe_cures(cures) == (f"; to keep more, pass {cure}" if cure else "")
-
-
 def test_unknown_tokens_are_reported(toy, out, tmp_path, caplog):
     text = tmp_path / "in.txt"
     text.write_text("漢 a b 字\n", encoding="utf-8")
@@ -106,43 +82,6 @@ def test_unknown_tokens_are_reported(toy, out, tmp_path, caplog):
     assert f"unknown    {share}\n" in result.stdout
     assert f"{share}: the vocabulary " in caplog.text
     assert re.search(rf"unknown +{re.escape(share)}\n", run("plan", text, *options).stdout)
-
-
-@pytest.mark.parametrize(
-    ("before", "cache", "reused", "speed"),
-    [
-        (0, None, "", ""),
-        (10, None, "", ", this run alone"),  # nothing was left to compute
-        (6, "cache", "", ", this run alone"),
-        (
-            *(6, None, "; without --cache a run computes the texts of earlier runs again"),
-            ", this run alone",
-        ),
-    ],
-)
-def test_a_resumed_run_says_what_its_counts_are_over(before, cache, reused, speed):
-    counts = Counts(examples=10, tokens=40, computed_tokens=30, tokens_reused=12, examples_reused=3)
-    done = Counts(examples=before, tokens=4 * before)
-    summary = ExtractSummary(counts, 2.0, 1000, None, before=done)
-    config = ExtractConfig(dedupe=True, cache=cache)
-    rows = describe_summary(summary, config, is_small=False).splitlines()
-    assert f"reused     3 of 10 examples (30%){reused}" in rows
-    assert f"speed      {(40 - 4 * before) / 2:.0f} tokens/s over 2.0 s{speed}" in rows
-
-
-def test_conll_in_a_text_file_is_noticed(toy, out, tmp_path, caplog):
-    text = tmp_path / "in.txt"
-    text.write_text("a DT O\nb NN B-LOC\n\nthe DT O\na DT O\n")
-    options = [text, "--checkpoint", toy, "--layers=-1", *SMALL]
-    hint = f"{text} is read as text, each line as one example, but looks like conll; "
-    hint += "if it is, pass --input-format conll (in Python: input_format)"
-    result = run("extract", *options, "-o", out / "o.parquet", "--dedupe")
-    assert "empty      1 examples without text\n" in result.stdout
-    run("plan", *options)
-    assert sum(message.startswith(hint) for message in caplog.messages) == 2  # one of each command
-    caplog.clear()
-    run("plan", *options, "--input-format", "text")
-    assert not [message for message in caplog.messages if "looks like" in message]
 
 
 def test_features_that_are_not_finite_are_reported(out, tmp_path, caplog):
@@ -205,9 +144,3 @@ def test_several_inputs(toy, out, monkeypatch):
     assert result.exit_code == 0, result.output
     assert read_features(out / "features").ids.tolist() == [0, 1, 2]
     assert run("extract", "[ab].*", "-o", "features/", *options).exit_code == 0
-    result = run("extract", "[ab].*", "-o", "o.parquet", *options)
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1] == (
-        "bert-features: 2 inputs cannot go to the single output o.parquet; end --output with a / "
-        "to write a folder"
-    )

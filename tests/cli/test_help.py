@@ -111,6 +111,7 @@ def test_every_command_has_examples_that_parse(name):
 # Where a command's own tests are, if not in test_NAME.py here.
 TESTS = {
     "plan": "corpus/test_preview.py",
+    "status": "corpus/test_hosts.py",
     "serve": "serving/test_run.py",
     "convert": "checkpoints/test_convert.py",
     "export": "export/test_command_line.py",

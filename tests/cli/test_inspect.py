@@ -2,13 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from bert_features import export_savedmodel
 from bert_features.checkpoints.find import find_checkpoint
-from bert_features.formats import open_writer
-from bert_features.formats.records import Feature, FeatureBatch
 from tests import families, sparse_encoder
 from tests.cli.command_line import run
 from tests.toy import TOY, random_weights
@@ -58,16 +55,6 @@ def test_json(toy, toy_of_unknown_casing):
     assert json.loads(run("inspect", families.DATA / "bert", "--json").stdout)["masked_lm_head"]
     unknown = json.loads(run("inspect", toy_of_unknown_casing, "--json").stdout)
     assert unknown["casing"] is None
-
-
-def test_features_are_no_checkpoint(tmp_path):
-    path = tmp_path / "f.parquet"
-    feature = Feature("last", (-1,), "none", 1, "float32", "sequence", "mean")
-    with open_writer(path, format="parquet", features=[feature], metadata={}) as writer:
-        writer.write(FeatureBatch(np.array([0]), {"last": np.ones((1, 1), np.float32)}))
-    result = run("inspect", path)
-    assert result.exit_code == 1
-    assert "f.parquet is no checkpoint; it holds the features of a run, which" in result.stderr
 
 
 def test_how_sparse_vectors_are_made(tmp_path):

@@ -28,22 +28,6 @@ def features(tmp_path_factory, toy):
     return folder / "f.parquet"
 
 
-def bitwise_crc32c(data):
-    """The definition: division by the polynomial, a bit at a time."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def test_the_metadata_has_the_checksum_of_the_texts(features):
-    texts = "".join(f"{body}\x1e" for _, body in ROWS)
-    expected = f"{bitwise_crc32c(texts.encode()):08x}"
-    assert read_features(features).metadata["texts_crc32c"] == expected
-
-
 def test_a_table_of_texts(features):
     result = run(
         *("neighbors", features, "--feature", "text", "--query", "is it ?", "--query", "the a b"),
@@ -58,13 +42,6 @@ def test_a_table_of_texts(features):
     ]
     assert second.splitlines()[2] == "   1      1.0000  c3        the a b"
     assert len(second.splitlines()) == 4
-
-
-def test_a_table_without_texts_says_how_to_see_them(features):
-    result = run("neighbors", features, "--feature", "text", "--query-id", "a1", "--top", 1)
-    _, head, row = result.stdout.splitlines()
-    assert head == "rank  similarity  id        (--texts INPUT shows the texts)"
-    assert len(row.split()) == 3
 
 
 OTHERS = {

@@ -4,11 +4,9 @@ The same settings are tried through a config file where a user would write them 
 """
 
 import gzip
-import json
 import re
 
 import numpy as np
-import pytest
 
 from bert_features import FeatureExtractor, InputExample, read_features
 from tests.cli.command_line import SMALL, run
@@ -77,32 +75,6 @@ def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
     assert second.words == ("?",)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl", "npz", "h5", "tfrecord"])
-def test_the_suffix_says_the_format_and_the_users_ids_are_kept(toy, tmp_path, out, suffix):
-    lines = [{"id": "x1", "text": "a"}, {"id": "x0", "text": "b", "text_b": "the"}]
-    path = write(tmp_path, "in.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    options = ["--checkpoint", toy, "--layers=-1", *SMALL]
-    output, ledger = out / f"o.{suffix}", out / "ledger"
-    result = run("extract", path, "-o", output, "--ledger", ledger, *options)
-    assert result.exit_code == 0, result.output
-    file = read_features(output)
-    assert [record.unique_id for record in file] == ["x1", "x0"]
-    assert file.by_id("x0").tokens == ("[CLS]", "b", "[SEP]", "the", "[SEP]")
-    listed = [json.loads(line)["unique_id"] for line in ledger.read_text().splitlines()]
-    assert listed == ["x1", "x0"]
-
-
-def test_csv_columns_by_name(toy, tmp_path, out):
-    path = write(tmp_path, "in.csv", 'key,body,more\n7,"a, b",\n9,the,is\n')
-    options = ["--id-field", "key", "--text-field", "body", "--text-b-field", "more"]
-    options += ["--checkpoint", toy, "--layers=-1", *SMALL]
-    result = run("extract", path, "-o", out / "o.npz", "--format", "npz", *options)
-    assert result.exit_code == 0, result.output
-    records = list(read_features(out / "o.npz"))
-    assert [record.unique_id for record in records] == ["7", "9"]
-    assert records[1].tokens == ("[CLS]", "the", "[SEP]", "is", "[SEP]")
-
-
 def test_windows_are_reported(toy, tmp_path, out):
     path = write(tmp_path, "in.txt", "the a b is not " * 8 + "\na\n")
     options = ["--checkpoint", toy, "--layers=-1", "--long-text", "window", "--stride", "5", *SMALL]
@@ -111,6 +83,3 @@ def test_windows_are_reported(toy, tmp_path, out):
     assert "truncated  0 examples, 0 tokens lost" in result.stdout
     assert re.search(r"rows       8 computed for 2 examples", result.stdout)
     assert [len(record.tokens) for record in read_features(out / "o.parquet")] == [42, 3]
-
-
-TEXT = ("in.txt", "a b\n" + "the a b is not " * 8 + "\n")

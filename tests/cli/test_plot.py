@@ -1,13 +1,11 @@
 """bert-features plot: each kind from its options to its file; errors in one line."""
 
 import json
-import re
 import shlex
 
 import pytest
 
 from bert_features import read_features
-from bert_features.cli.progress import Heartbeat
 from tests.cli.command_line import run
 
 ROWS = [("is this a ?", "x"), ("it is not .", "y"), ("the a b", "x"), ("no", "y"), ("this", "x")]
@@ -99,30 +97,6 @@ def test_the_report_of_a_probe_and_its_test(toy, csv, out):
     wrong = plot(toy, csv, "probe", *options, "--report", test, "--overwrite")
     assert "the test and the report are the same file" in wrong.stderr
     assert (wrong.exit_code, test.read_bytes()) == (1, before)
-
-
-def test_the_short_help_shows_the_labels():
-    shown = {kind: run("plot", kind, "--help").stdout for kind in ("word", "scatter", "probe")}
-    assert all("--label-field" in text for text in shown.values())
-    assert "--span-field" in shown["probe"]
-    assert "--label-field" not in run("extract", "--help").stdout
-
-
-def test_the_log_says_what_is_done_and_left(toy, csv, out, monkeypatch):
-    lines = []
-
-    class Noted(Heartbeat):
-        def __setattr__(self, name, value):
-            super().__setattr__(name, value)
-            lines.extend([value] if name == "doing" else [])
-
-    monkeypatch.setattr("bert_features.cli.plot.Heartbeat", Noted)
-    plot(toy, csv, "probe", *KINDS["probe"], "-o", out / "new.svg")
-    first, texts, *scores, last = lines
-    assert (first, last) == ("making the figure", "writing the figure")
-    assert texts == "making the figure: 5 of 5 texts"
-    assert scores[0].startswith("making the figure: 1 of 42 fits")
-    assert re.fullmatch(r"making the figure: 41 of 42 fits, \d+ s left", scores[40])
 
 
 def test_texts_of_a_word_may_be_options(toy, csv, out):

@@ -104,20 +104,6 @@ def test_interrupted_while_waiting_for_input(toy, out, tmp_path):
         interrupt(process, signal.SIGTERM, said, out)
 
 
-def test_disk_full(toy, out, tmp_path):
-    path, said = tmp_path / "long.txt", tmp_path / "said"
-    path.write_text("is this jacksonville ? no it is not .\n" * 4_000)
-    options = ["--checkpoint", toy, "--layers=-1,-2", *SMALL]
-    command = ["extract", path, "-o", out / "o.parquet", *options]
-    with fork(*command, stderr=said, max_file_size=1 << 20) as process:
-        process.join(600)
-        assert process.exitcode == 1
-    stderr = said.read_text()
-    assert re.search(r"bert-features: cannot write .*o\.parquet: .*nothing was left behind", stderr)
-    assert "Traceback" not in stderr
-    assert list(out.iterdir()) == []
-
-
 def test_a_run_writes_objects_alone(toy, tmp_path):
     """--log-json, with warnings; the summary is an object."""
     (tmp_path / "in.txt").write_text("a b\n" * 5 + "漢 字\n" * 5, encoding="utf-8")

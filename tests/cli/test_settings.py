@@ -1,7 +1,5 @@
 """The options made from the settings."""
 
-import re
-
 import pytest
 import typer
 
@@ -66,57 +64,6 @@ def test_messages_name_options(message, written):
 )
 def test_what_a_user_wrote_stays(message):
     assert as_options(message) == message
-
-
-@pytest.mark.parametrize(
-    ("options", "toml", "line"),
-    [
-        (["--max-seq-length", "2"], "", "--max-seq-length is 2; allowed: an integer of at least 3"),
-        (["--max-seq-length", "99"], "", "--max-seq-length is 99; .*/toy.* has 24 positions"),
-        ([], "max_seq_length = 99", "--max-seq-length is 99; .*/toy.* has 24 positions"),
-        (
-            ["--max-seq-length", "99"],
-            "max_seq_length = 8",
-            "--max-seq-length is 99; .*/toy.* has 24 positions",
-        ),
-        (
-            ["--pooling", "mean"],
-            "",
-            "pooling is 'mean'; allowed for level 'token': none; pass --level sequence or "
-            "--level span or --level word for this pooling",
-        ),
-        (["--dim", "9"], "", "dim is 9; the vector has 8 values"),
-        (
-            ["--output-spec", 'name = "s", dim = 9'],
-            "",
-            "dim is 9; the vector has 8 values",
-        ),
-        (
-            ["--output-spec", 'pooling = "mean"'],
-            "",
-            "--output-spec 'pooling = \"mean\"': pooling is 'mean'; allowed for level 'token'",
-        ),
-        (["--normalize", "--output-spec", "dim = 3"], "", "normalize and outputs are both"),
-        (
-            ["--combine", "weighted", "--weights", "nan"],
-            "",
-            "weights is \\[nan\\]; allowed",
-        ),
-        (["--output-spec", f"dim = {'9' * 5000}"], "", "--output-spec 'dim = 999"),
-        (["--output-spec", "dim = " + "[" * 5000], "", r"--output-spec 'dim = \[\[\["),
-        ([], "outputs = [5]", r"c.toml outputs\[0\]: 5 is not a table of settings"),
-    ],
-)
-def test_an_error_names_the_setting(toy, text, out, tmp_path, options, toml, line):
-    config = tmp_path / "c.toml"
-    config.write_text(toml)
-    plain = ["--checkpoint", toy, "--uncased", "--config", config, "--layers=-1"]
-    plain += [] if "max_seq_length" in toml + str(options) else ["--max-seq-length", "16"]
-    result = run("extract", text, "-o", out / "o.parquet", *plain, *options)
-    assert result.exit_code == 2, result.output
-    (last,) = [entry for entry in result.stderr.splitlines() if not entry.startswith("running on")]
-    assert re.match(f"bert-features: {line}", last.replace(f"{tmp_path}/", "")), last
-    assert len(last) < 1000
 
 
 def test_options_override_the_config_file(toy, text, out, tmp_path):

@@ -90,23 +90,13 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
         *(
             (
                 "device",
-                {"settings": {"layers": ["embeddings"], **settings}, "pad_waste": 0.85},
-                f"{change}use a GPU or a TPU, or take a smaller --checkpoint",
+                {"settings": {"layers": ["embeddings"], name: value}, "pad_waste": 0.85},
+                f"{change} (85% of what was computed is padding), use a GPU or a TPU, or take a "
+                "smaller --checkpoint",
             )
-            for settings, change in (
-                (
-                    {"packing": False, "batch_tokens": 9999},
-                    "leave --no-packing out (85% of what was computed is padding), ",
-                ),
-                (
-                    {"batch_tokens": 9999},
-                    "pass a smaller --batch-tokens (85% of what was computed is padding), ",
-                ),
-                (
-                    {"batch_size": 99},
-                    "pass a smaller --batch-size (85% of what was computed is padding), ",
-                ),
-                ({}, ""),
+            for name, value, change in (
+                ("packing", False, "leave --no-packing out"),
+                ("batch_tokens", 9999, "pass a smaller --batch-tokens"),
             )
         ),
         ("assemble", {"settings": VECTORS}, FOLDER),

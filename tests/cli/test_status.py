@@ -5,7 +5,6 @@ from pathlib import Path
 from bert_features.cli import status as command
 from bert_features.corpus.folder import Holder
 from bert_features.corpus.status import Status
-from tests.cli.command_line import SMALL, run
 
 # Of 3 shards of 1,000 examples, 2 are finished; each took half a minute.
 BEGUN = {"shards": 3, "finished_shards": 2, "examples": 3000, "finished_examples": 2000}
@@ -44,14 +43,3 @@ def test_few_names_for_many_files():
     missing = tuple(Path(f"part-{i}") for i in range(1500))
     lines = describe("finished", shards=1500, missing=missing)
     assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: not found")
-
-
-def test_a_finished_run(toy, tmp_path):
-    (tmp_path / "in.txt").write_text("a b\n" * 5)
-    line = ["extract", tmp_path / "in.txt", "-o", f"{tmp_path}/out/", "--checkpoint", toy]
-    assert run(*line, *SMALL, "--layers=-1", "--shard-examples", "2").exit_code == 0
-    done = run("status", tmp_path / "out")
-    assert done.exit_code == 0, done.stderr
-    assert "state      finished\nshards     3 of 3 finished\n" in done.stdout
-    (tmp_path / "out" / "part-00001-of-00003.parquet").unlink()
-    assert run("status", tmp_path / "out").exit_code == 1

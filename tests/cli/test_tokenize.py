@@ -105,17 +105,6 @@ def test_a_config_file_for_extract_serves(toy, toy_tokens, tmp_path):
     assert toy_tokens("in.csv", f"body\n{text}\n", "--config", config) == [text]
 
 
-def test_a_row_has_room_for_a_token(text):
-    result = run("tokenize", text, "--max-seq-length", "2")
-    assert (result.exit_code, "for '--max-seq-length'" in result.stderr) == (2, True)
-
-
-def test_a_vocabulary_must_belong_to_the_checkpoint_beside_it(text, toy, minilm_dir):
-    result = run("tokenize", text, "--checkpoint", toy, "--vocab", minilm_dir / "vocab.txt")
-    assert result.exit_code == 1
-    assert "pass the vocab.txt that belongs to it" in result.stderr
-
-
 def test_tokenize_needs_to_know_the_casing(text, tmp_path):
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("\n".join(TOY_VOCAB))
