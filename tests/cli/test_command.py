@@ -129,12 +129,6 @@ def test_cheap_errors_come_before_the_frameworks(toy, family_files, tmp_path, mo
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-def test_version():
-    import bert_features
-
-    assert run("--version").stdout == f"bert-features {bert_features.__version__}\n"
-
-
 COMMANDS = typer.main.get_command(app).commands
 
 

@@ -77,12 +77,6 @@ THREAD = "no thread or process can be started: a limit is reached (ulimit -u), o
             "with the output of --debug",
             1,
         ),
-        (
-            OSError(errno.EIO, "Input/output error"),
-            "this is a bug: OSError: [Errno 5] Input/output error; please report it with the "
-            "output of --debug",
-            1,
-        ),
     ],
 )
 def test_every_error_is_one_line(ends, error, line, status):

@@ -10,8 +10,6 @@ import typer
 from bert_features.cli import app
 from bert_features.cli.help import COMMANDS as HELP_ORDER
 from bert_features.cli.help import GROUPS, LIMITS
-from bert_features.config.poolings import POOLINGS
-from bert_features.serving.catalog import _DEFAULTS, ALL_LAYERS
 from tests.cli.command_line import run
 
 COMMANDS = typer.main.get_command(app).commands
@@ -77,16 +75,6 @@ def test_the_short_help_is_short_and_the_long_one_whole(name):
     assert "more options" not in whole
 
 
-def test_the_help_of_extract_has_at_most_25_options():
-    assert len(options_in(run("extract", "--help").stdout)) <= 25
-
-
-def test_the_poolings_are_named_with_their_level():
-    text = " ".join(run("extract", "--help").stdout.split())
-    for level in ("word", "sequence"):
-        assert f"With --level {level}: {', '.join(POOLINGS[level])}." in text
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_parse(name):
     help = run(name, "-h")
@@ -124,15 +112,6 @@ TESTS = {
 def test_every_command_has_tests(name):
     path = Path(__file__).parents[1] / TESTS.get(name, f"cli/test_{name}.py")
     assert re.search(rf"[\"' ]{name}[\"' ]", path.read_text(encoding="utf-8"))
-
-
-def test_the_help_of_serve_says_what_is_served_and_sizes_in_words():
-    text = " ".join(run("serve", "--help-all").stdout.split())
-    for output in _DEFAULTS:
-        assert f"`{output.name}`, one" in text
-    assert f"`{ALL_LAYERS}`" in text
-    assert "Bytes of a request. [default: 8388608, 8 MiB]" in text
-    assert "[default: 67108864, 64 MiB]" in text
 
 
 def test_an_argument_that_is_given_as_an_option_is_named():

@@ -2,14 +2,12 @@
 
 import json
 import logging
-import signal
 import sys
 from datetime import UTC, datetime
 
 import pytest
-import typer
 
-from bert_features.cli import edge, progress
+from bert_features.cli import progress
 from bert_features.cli.logs import _Formatter, error_line, log_form
 from bert_features.cli.progress import ProgressDisplay
 from tests.cli.command_line import SMALL, program, run
@@ -47,14 +45,6 @@ def test_bad_usage_is_an_object_too():
     assert "No such option: --no-such" in line["message"]
 
 
-def test_an_interruption_is_an_object(capsys):
-    with pytest.raises(typer.Exit) as caught, log_form(as_json=True), edge.guard(debug=False):
-        signal.raise_signal(signal.SIGTERM)
-    (line,) = read_lines(capsys.readouterr().err)
-    assert line["message"] == "interrupted by SIGTERM"
-    assert caught.value.exit_code == 143
-
-
 def test_features_on_standard_output_leave_the_summary_to_the_log(toy, text, caplog):
     caplog.set_level(logging.INFO, logger="bert_features")
     options = ["--checkpoint", toy, "--layers=-1", *SMALL, "--log-json"]
@@ -88,22 +78,5 @@ def test_there_is_no_bar(monkeypatch):
     assert ProgressDisplay()._bar is not None
 
 
-def test_the_form_ends_with_its_block():
-    # A command without the option, in a program that has it.
-    with log_form(as_json=True), log_form(as_json=False):
-        assert error_line("x").startswith("{")
-    assert error_line("x") == "bert-features: x"
-
-
 def test_control_characters_do_not_reach_the_terminal():
     assert error_line("é \x1b[2J\nx") == "bert-features: é \\x1b[2J\\nx"
-
-
-def test_a_logged_exception_keeps_its_traceback():
-    try:
-        raise ZeroDivisionError
-    except ZeroDivisionError:
-        record = logging.LogRecord("x", logging.ERROR, "", 0, "it failed", None, sys.exc_info())
-    with log_form(as_json=True):
-        (line,) = read_lines(_Formatter().format(record))
-    assert "ZeroDivisionError" in line["traceback"]

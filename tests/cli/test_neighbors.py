@@ -82,20 +82,6 @@ def test_the_texts_of_another_input_are_refused(features, toy, tmp_path, caplog,
     assert "is it ?" in result.stdout or "no it is not ." in result.stdout
 
 
-def test_a_share_has_the_texts_of_its_input(toy, tmp_path):
-    path = write_rows(tmp_path / "rows.jsonl", [*ROWS, ("d4", "it is")])
-    result = run(
-        *("extract", path, "--output", tmp_path / "f.npz", "--checkpoint", toy, "--shard", "1/2"),
-        *("--id-field", "key", "--text-field", "body", "--layers=-1", "--level", "sequence"),
-    )
-    assert result.exit_code == 0, result.output
-    (share,) = tmp_path.glob("f*.npz")
-    arguments = ["neighbors", share, "--query-id", "d4", "--top", 1, "--texts", path]
-    assert "no it is not ." in run(*arguments).stdout
-    write_rows(path, [*ROWS, ("d4", "it is not")])
-    assert "these are not the texts" in run(*arguments).stderr
-
-
 def test_of_a_file_without_the_checksum_only_the_number_is_compared(features, tmp_path, caplog):
     source = read_features(features)
     metadata = {n: v for n, v in source.metadata.items() if n != "texts_crc32c"}

@@ -4,7 +4,6 @@ The same settings are tried through a config file where a user would write them 
 """
 
 import gzip
-import re
 
 import numpy as np
 
@@ -73,13 +72,3 @@ def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
     assert first.word_spans.num_pieces.tolist() == [1, 2, 0]
     assert first.features["features"].shape == (3, 8)
     assert second.words == ("?",)
-
-
-def test_windows_are_reported(toy, tmp_path, out):
-    path = write(tmp_path, "in.txt", "the a b is not " * 8 + "\na\n")
-    options = ["--checkpoint", toy, "--layers=-1", "--long-text", "window", "--stride", "5", *SMALL]
-    result = run("extract", path, "-o", out / "o.parquet", *options)
-    assert result.exit_code == 0, result.output
-    assert "truncated  0 examples, 0 tokens lost" in result.stdout
-    assert re.search(r"rows       8 computed for 2 examples", result.stdout)
-    assert [len(record.tokens) for record in read_features(out / "o.parquet")] == [42, 3]

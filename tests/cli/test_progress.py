@@ -7,11 +7,7 @@ import pytest
 from rich.console import Console
 
 from bert_features.cli import progress
-from bert_features.cli.progress import (
-    Heartbeat,
-    ProgressDisplay,
-    describe_seconds,
-)
+from bert_features.cli.progress import Heartbeat, ProgressDisplay
 from tests.clocks import stop_clock
 
 
@@ -46,15 +42,6 @@ def test_the_first_step_is_not_part_of_the_speed(clock, lines):
     assert lines() == ["8 examples, …", "16 examples, 200 tokens/s"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (59.4, "59 s"), (60, "1 min"), (3560, "59 min"), (3600, "1 h 0 min"),
-     (8100, "2 h 15 min")],
-)  # fmt: skip
-def test_times(seconds, text):
-    assert describe_seconds(seconds) == text
-
-
 def test_a_heartbeat_says_what_is_being_done(lines, monkeypatch):
     monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
 
@@ -71,12 +58,6 @@ def test_a_heartbeat_says_what_is_being_done(lines, monkeypatch):
     count = len(lines())
     time.sleep(0.1)
     assert len(lines()) == count  # it ends with its block
-
-
-def test_a_finished_extraction_leaves_the_end_to_its_summary(clock, lines):
-    with ProgressDisplay() as display:
-        display.update(3, 3, 21)
-    assert lines() == []
 
 
 def test_a_terminal_gets_a_bar(clock, lines, monkeypatch, capsys):

@@ -75,12 +75,6 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
         ("tokenize", {}, FOLDER),
         ("tokenize", {"shards": 9, "processes": 2}, "pass --processes 4"),
         ("tokenize", {"shards": 9, "processes": 4}, "use a machine with faster CPU cores"),
-        ("batch", {"inputs": ["-"]}, "use a machine with faster CPU cores"),
-        (
-            "device",
-            {"settings": {"layers": ["embeddings"]}},
-            "use a GPU or a TPU, or take a smaller --checkpoint",
-        ),
         (
             "device",
             {"device": "tpu", "precision": "bfloat16"},
@@ -107,11 +101,6 @@ FOLDER = "write a folder (--output FOLDER/) and pass --processes 2"
             "text is enough, or write to a faster disk",
         ),
         ("write", {"settings": VECTORS}, "write to a faster disk"),
-        (
-            "write",
-            {"settings": VECTORS, "output": "o.jsonl"},
-            "write Parquet instead of JSON lines, or write to a faster disk",
-        ),
         (
             "write",
             {"settings": VECTORS, "output": "s3://b/o/", "on_ray": True},
@@ -145,8 +134,3 @@ def test_a_small_run_has_no_table_and_no_advice(small):
     facts = facts_of(**{"processes": 2} | small)
     assert describe_stages(TIMES["read"], facts) == []
     assert advise(TIMES["read"], facts) == ""
-
-
-def test_several_processes_are_counted():
-    assert "sum of 2 processes" in describe_stages(TIMES["read"], facts_of(processes=2))[0]
-    assert advise(StageTimes(), facts_of()) == ""

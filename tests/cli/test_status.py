@@ -37,9 +37,3 @@ def test_a_run_that_goes_on():
     assert describe("running", holders=(Holder(7, "host"),)) == {
         "state": "running: process 7 on host; it still reads its inputs"
     }
-
-
-def test_few_names_for_many_files():
-    missing = tuple(Path(f"part-{i}") for i in range(1500))
-    lines = describe("finished", shards=1500, missing=missing)
-    assert lines["missing"].startswith("part-0, part-1, part-2 and 1,497 more: not found")

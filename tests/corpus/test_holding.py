@@ -28,12 +28,6 @@ def test_the_holder_is_found_while_it_holds(tmp_path):
     assert not folder.exists()
 
 
-def test_a_folder_that_was_never_held(tmp_path):
-    assert not find_holders(tmp_path)
-    assert not find_holders(tmp_path / "absent")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_killed_run_holds_nothing(tmp_path):
     folder = tmp_path / "out"
     program = (

@@ -2,20 +2,14 @@
 
 import random
 import re
-import shutil
-import statistics
-import time
 
 import pytest
 
-from bert_features.corpus.status import read_status
-from bert_features.formats.manifest import Manifest
 from tests.cli.forks import fork
 from tests.corpus.runs import shards_in, shards_of, wait_until
 
 pytestmark = pytest.mark.slow
 
-KILLS = 6
 LINES = 2000
 OPTIONS = ["--uncased", "--max-seq-length=8", "--layers=-1", "--shard-examples=100"]
 
@@ -55,42 +49,9 @@ def finish(run):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(finish, tmp_path_factory):
-    """The folder of a run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "out"
-    finish(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def whole(undisturbed):
-    return shards_of(undisturbed)
-
-
-def names_in(folder):
-    return {path.name for path in folder.iterdir()}
-
-
-@pytest.mark.release
-def test_kills_at_random_moments(run, finish, undisturbed, whole, tmp_path):
-    out, moments = tmp_path / "out", random.Random(50)
-    of_shards = [entry.seconds for _, entry in Manifest.read(undisturbed).finished_shards()]
-    in_the_middle = 0
-    for _ in range(KILLS):
-        wanted = len(list(out.glob("part-*"))) + moments.randint(0, 3)
-        with run(out) as process:
-            while process.is_alive() and len(list(out.glob("part-*"))) < wanted:
-                time.sleep(0.001)
-            process.join(moments.uniform(0, statistics.median(of_shards)))
-            process.kill()
-        there = shards_of(out)
-        assert there.items() <= whole.items()  # each that is there is whole
-        if len(there) == len(whole) and read_status(out).is_whole:
-            shutil.rmtree(out)  # the next one begins again
-        in_the_middle += 0 < len(there) < len(whole)
-    assert in_the_middle
-    assert finish(out) == whole
-    assert names_in(out) == names_in(undisturbed)
+def whole(finish, tmp_path_factory):
+    """The shards of a run that nothing disturbed."""
+    return finish(tmp_path_factory.mktemp("undisturbed") / "out")
 
 
 def test_sigterm_drops_the_shard_that_is_open(run, finish, whole, tmp_path):

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +11,10 @@ import pytest
 from bert_features import extract, find_checkpoint, read_features
 from bert_features.checkpoints.convert import convert
 from bert_features.corpus import run, shards
-from bert_features.corpus.job import repair
 from bert_features.errors import ConfigError, InputError, OutputError
-from bert_features.extraction.pipeline import Pipeline
 from bert_features.files.checksums import checksum_of_file
 from bert_features.formats.manifest import Manifest
 from bert_features.machine.shares import Share
-from bert_features.monitor import stages
-from tests.clocks import stop_clock
 from tests.corpus.runs import EXAMPLES, extract_until, shards_of, stop_after
 from tests.readers.inputs import standard_input
 from tests.reference.tf1_checkpoint import write_directory
@@ -45,21 +40,6 @@ def test_the_shards_hold_what_one_file_holds(config, texts, tmp_path, format):
     assert summary.output == tmp_path / "out"
     names = {path.name.partition(".")[0] for path in (tmp_path / "out").iterdir()}
     assert names == {"_manifest", *(f"part-0000{i}-of-00004" for i in range(4))}
-
-
-@pytest.mark.usefixtures("kept_steps")
-@pytest.mark.parametrize(("output", "files"), [("out.npz", 1), ("out/", 4)])
-def test_the_canaries_are_time_of_the_device(config, texts, tmp_path, monkeypatch, output, files):
-    """They are the first to be computed, before a file is opened."""
-    pass_time, metadata = stop_clock(monkeypatch, stages), Pipeline.metadata
-
-    def slow(extractor):
-        pass_time(7)
-        return metadata(extractor)
-
-    monkeypatch.setattr(Pipeline, "metadata", slow)
-    summary = extract(config(), texts, f"{tmp_path}/{output}")
-    assert summary.stages.waited["device"] == summary.stages.elapsed == 7 * files
 
 
 @pytest.mark.usefixtures("quick")
@@ -102,18 +82,6 @@ def test_shards_that_change_during_the_run_are_noticed_at_its_end(config, texts,
     extract(config(), texts, f"{tmp_path}/whole/")
     extract(config(), texts, f"{tmp_path}/out/")
     assert shards_of(tmp_path / "out") == shards_of(tmp_path / "whole")
-
-
-def test_relative_inputs_are_named_where_they_are_missed(config, texts, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    extract(config(), "in.txt", "out/")
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"\(names are relative to the folder in which"):
-        extract(config(), "../in.txt", "../out/")
-    next(Path("../out").glob("part-*")).unlink()
-    with pytest.raises(InputError, match=r"No such file.*\(names are relative to the fo"):
-        repair(Path("../out"))
 
 
 def test_a_failed_run_goes_on_where_it_stopped(config, texts, tmp_path):

@@ -19,7 +19,7 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.extraction import scales
 from bert_features.extraction.extractor import FeatureExtractor
 from bert_features.extraction.recipe import make_recipe
-from bert_features.extraction.scales import add_scales, scales_of_files, with_scales
+from bert_features.extraction.scales import add_scales, scales_of_files
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.records import Feature, FeatureBatch
@@ -112,12 +112,6 @@ def test_a_scale_that_was_made_in_another_way(
     else:
         extractor.with_all_scales()
     assert ("does not record how it was made" in caplog.text) is (differences is None)
-
-
-def test_scales_of_a_manifest_that_do_not_fit_the_output(config):
-    outputs = config(INT8).plan_outputs(TOY)
-    with pytest.raises(OutputError, match=r"scale of 'int8' is not .* each of 8 dimensions; ext"):
-        with_scales(outputs, {"int8": [[0.0] * 7, [1.0] * 7]})
 
 
 def kept_extractor(settings):

@@ -1,6 +1,5 @@
 """Runs into a folder of an object store, by a real S3 server: whole, ended, gone on with, read."""
 
-import signal
 import tempfile
 import threading
 from collections import Counter
@@ -16,7 +15,7 @@ from bert_features.corpus.status import read_status
 from bert_features.errors import ConfigError, OutputError
 from bert_features.files import open_store
 from tests.cli.command_line import run as run_command
-from tests.corpus.runs import EXAMPLES, MANY, SHARDS, begin, config_of, extract_until, shards_of
+from tests.corpus.runs import EXAMPLES, extract_until, shards_of
 from tests.markers import of_release
 from tests.s3_server import BREAK, BUSY, DENIED
 
@@ -146,23 +145,6 @@ def test_repair_computes_nothing_while_the_server_does_not_answer(config, texts,
     assert "PUT" not in {method for method, path in s3.requests}
 
 
-@pytest.mark.slow
-def test_a_server_that_is_busy_now_and_then_does_no_harm(config, texts, tmp_path, s3):
-    numbers = iter(range(10_000))
-    s3.fail = lambda method, path: BUSY if next(numbers) % 9 == 2 else None
-    extract(config(), texts, f"{s3.bucket}/run/")
-    s3.reset()
-    assert content_of(f"{s3.bucket}/run") == local_content(config(), texts, tmp_path)
-
-
-def test_a_folder_that_may_not_be_written(config, texts, s3):
-    s3.fail = lambda method, path: DENIED if method == "PUT" else None
-    with pytest.raises(
-        OutputError, match=r"^cannot write s3://.*/run/.running: no permission \(Acc"
-    ):
-        extract(config(), texts, f"{s3.bucket}/run/")
-
-
 @pytest.mark.parametrize(
     ("output", "message"),
     [
@@ -175,14 +157,6 @@ def test_what_is_no_folder_for_a_run(config, texts, s3, output, message):
     s3.filesystem.pipe_file(f"{s3.bucket}/other/notes.txt", b"precious")
     with pytest.raises(OutputError, match=message):
         extract(config(checkpoint="nowhere"), texts, output.format(bucket=s3.bucket))
-
-
-def test_an_input_in_the_output_folder_is_refused(config, s3):
-    s3.filesystem.pipe_file(f"{s3.bucket}/run/in.txt", b"a b\n")
-    store = open_store(f"{s3.bucket}/run")
-    store.write("_manifest.json", '{"manifest_version"')
-    with pytest.raises(OutputError, match=r"the input, s3://.*in.txt, is in the output folder"):
-        extract(config(), f"{s3.bucket}/run/in.txt", f"{s3.bucket}/run/", overwrite=True)
 
 
 def test_inputs_and_output_on_s3(config, texts, s3):
@@ -245,34 +219,6 @@ def test_another_run_that_began_meanwhile_is_refused(config, texts, s3):
         extract(config(), texts, address)
     with read_features(address, verify=True) as folder:
         assert (len(folder), len(folder.features)) == (EXAMPLES, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.release
-@pytest.mark.usefixtures("quick")
-def test_a_killed_run_is_gone_on_with(many, whole, tmp_path, s3, toy, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the process that is killed
-    address = f"{s3.bucket}/run/"
-    process = begin(toy, many, s3.bucket + "/run")
-
-    def kill(method, path):
-        if method == "PUT" and path.endswith(".finished/00001.json"):
-            process.kill()
-
-    s3.seen = kill
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == -signal.SIGKILL, errors
-    s3.reset()
-    assert extract(config_of(toy), many, address).before.examples == 2 * MANY // SHARDS
-    assert content_of(address) == whole
-
-
-@pytest.mark.slow
-@pytest.mark.release
-@pytest.mark.usefixtures("quick")
-def test_two_processes_write_to_s3(many, whole, s3, toy):
-    extract(config_of(toy), many, f"{s3.bucket}/run/", processes=2)
-    assert content_of(f"{s3.bucket}/run") == whole
 
 
 @pytest.mark.slow

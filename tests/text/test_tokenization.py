@@ -6,7 +6,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_features.errors import CheckpointError
 from bert_features.text.tokenization import FullTokenizer
 from tests.reference.full_tokenizer import ReferenceTokenizer
 from tests.text.comparison import assert_equals_reference, graph_ids
@@ -165,8 +164,3 @@ def test_hostile_vocabularies_give_the_official_ids(caplog, lower):
     assert_equals_reference(tokenizer, texts)
     assert tokenizer.encode(["is ax"])[0].ids == [11, 13, 14]  # the last of two equal pieces
     assert "3 piece(s) more than once: '[UNK]', 'is', '##x'; the last id" in caplog.text
-
-
-def test_vocabulary_without_unk_is_refused():
-    with pytest.raises(CheckpointError, match=r"lacks \[UNK\]"):
-        FullTokenizer(["[CLS]", "a"])

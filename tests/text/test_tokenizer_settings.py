@@ -156,35 +156,26 @@ def test_special_tokens_in_a_text_are_text(tmp_path):
         assert set(tokenizer.encode_ids(["[CLS] [SEP] <s> [MASK]"])[0]) == {1}, name
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class is "BertJap.*pass those'),
-        ({"tokenizer_class": "PhobertTokenizer"}, 'tokenizer_class is "PhobertTokenizer"'),
-        ({"cls_token": "<s>"}, r'cls_token is "<s>" .* allowed: null, "\[CLS\]"'),
-        ({"strip_accents": "no"}, 'strip_accents is "no" .* allowed: null, true, false'),
-        ({"do_lower_case": "false"}, "do_lower_case"),
-        (
-            {"tokenize_chinese_chars": 0},
-            "tokenize_chinese_chars is 0 .* allowed: null, true, false",
-        ),
-        ({"added_tokens_decoder": {"9999": {"content": "[Q]"}}}, r"'\[Q\]' has id 9999, but the"),
-        ({"added_tokens_decoder": {"x": {}}}, "vocab.txt"),
-        ({"added_tokens_decoder": {"45": 3}}, "vocab.txt"),
-    ],
-)
-def test_what_is_not_followed_is_named(files, message, tmp_path):
-    with pytest.raises(CheckpointError, match=message):
-        _read(VOCAB | {"tokenizer_config.json": files}, tmp_path)
+def _config(**values):
+    return VOCAB | {"tokenizer_config.json": values}
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        (_config(tokenizer_class="BertJapaneseTokenizer"), "BertJapaneseTokenizer"),
+        (_config(tokenizer_class="PhobertTokenizer"), "PhobertTokenizer"),
+        (_config(cls_token="<s>"), "cls_token"),
+        (_config(strip_accents="no"), "strip_accents"),
+        (_config(do_lower_case="false"), "do_lower_case"),
+        (_config(tokenize_chinese_chars=0), "tokenize_chinese_chars"),
+        (_config(added_tokens_decoder={"9999": {"content": "[Q]"}}), r"'\[Q\]' has id 9999"),
+        (_config(added_tokens_decoder={"x": {}}), "vocab.txt"),
+        (_config(added_tokens_decoder={"45": 3}), "vocab.txt"),
         (VOCAB | {"bpe.codes": "a b"}, "BertweetTokenizer"),
         (
             BYTE_LEVEL | {"tokenizer_config.json": {"tokenizer_class": "HerbertTokenizerFast"}},
-            'tokenizer_class is "HerbertTokenizer"',
+            "HerbertTokenizer",
         ),
         (BYTE_LEVEL | {"config.json": {"tokenizer_class": "GPT2Tokenizer"}}, "GPT2Tokenizer"),
         (
@@ -192,9 +183,9 @@ def test_what_is_not_followed_is_named(files, message, tmp_path):
                 "vocab.txt": "\n".join([*PIECES[:-2], *PIECES[:-3:-1]]),
                 "tokenizer.json": wordpiece(),
             },
-            f"different tokenizers: '{PIECES[-2]}' has id {SIZE - 1} in the first and {SIZE - 2}",
+            f"'{PIECES[-2]}' has id {SIZE - 1} in the first",
         ),
-        (VOCAB | {"added_tokens.json": {"x": 2**32 - 1}}, "'x' has id 4294967295, but the"),
+        (VOCAB | {"added_tokens.json": {"x": 2**32 - 1}}, "'x' has id 4294967295"),
         (VOCAB | {"added_tokens.json": "[" * 100_000}, "added_tokens.json"),
         (VOCAB | {"tokenizer_config.json": "[]"}, "tokenizer_config.json"),
         ({"tokenizer.json": wordpiece(more=[added(SIZE + 5, "[Q]")])}, "whose ids are not 0 to"),

@@ -191,32 +191,11 @@ def test_a_pickle_where_no_pull_request_fits(monkeypatch, tmp_path, files, name,
     assert hub.asked == [(revision, hf_hub.FILES), (revision, both)]
 
 
-@pytest.mark.parametrize(
-    ("there", "message"),
-    [
-        (["tf_model.h5"], "hf:org/name/tf_model.h5 is a file of Keras"),
-        (["adapter_model.safetensors", "adapter_config.json"], "is a LoRA adapter"),
-        ([], "model.safetensors"),
-    ],
-)
-def test_a_model_without_weights_that_are_read(monkeypatch, tmp_path, there, message):
-    Hub(monkeypatch, tmp_path, {"main": dict.fromkeys(there, b"") | {"config.json": b"{}"}})
-    with pytest.raises(CheckpointError, match=message):
-        find_checkpoint("hf:org/name")
-
-
 def test_pickles_are_not_asked_for_beside_safetensors(monkeypatch, tmp_path, files):
     hub = Hub(monkeypatch, tmp_path, {"dev": files[0]})
     assert find_checkpoint("hf:org/name@dev").config.hidden_size == 8
     assert hub.asked == [("dev", hf_hub.FILES)]
     assert not [name for name in hf_hub.FILES if name.endswith((".bin", ".pt", ".h5", "*"))]
-
-
-def test_a_pickle_of_the_cache(cache):
-    folder = write_directory(snapshot(cache, "org/old"), TOY, TOY_VOCAB, WEIGHTS)
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(zip_of(huggingface_weights(WEIGHTS, TOY)))
-    assert_same(read_weights(find_checkpoint("hf:org/old"), pooler=True), WEIGHTS)
 
 
 @pytest.mark.parametrize(

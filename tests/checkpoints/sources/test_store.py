@@ -109,17 +109,6 @@ def test_a_tf1_checkpoint_beside_others(object_store, tf1, cache, end):
     assert bool(others) is not bool(end)  # by its own name it comes alone
 
 
-def test_the_latest_by_the_state_file(object_store, tf1):
-    upload(object_store, tf1, "bucket/run")
-    files = object_store.files
-    for path in [path for path in files if "/bert_model.ckpt." in path]:
-        content = files.pop(path)
-        for step in (1, 2):
-            files[path.replace("bert_model.ckpt", f"model.ckpt-{step}")] = content
-    files["bucket/run/checkpoint"] = b'model_checkpoint_path: "/old/machine/model.ckpt-2"\n'
-    assert find_checkpoint("toy://bucket/run").weights_path.name == "model.ckpt-2"
-
-
 def test_a_saved_model(object_store, saved_model):
     upload(object_store, saved_model, "bucket/hub/4")
     for end in ("", "/saved_model.pb"):
