@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -10,6 +11,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from bert_features.machine import hardware, tpu_installation
@@ -22,6 +24,9 @@ from bert_features.machine.selection import activate_runtime, backend_set
 _NOISE = re.compile(
     rb"[IWE]\d{4} \d\d:\d\d:|WARNING: All log messages before absl::InitializeLog\(\)"
 )
+
+# absl::SetMinLogLevel of TensorFlow 2.20, whose absl does not obey TF_CPP_MIN_LOG_LEVEL; 2.21 does.
+_SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
 
 # Installed, they take half of the time and 280 MB of the memory of importing TensorFlow and Keras.
 # Both import them for parts that this package does not use, and do without them where they fail.
@@ -91,6 +96,7 @@ def import_tensorflow(
             os.dup2(kept.fileno(), 2)
             tensorflow = importlib.import_module("tensorflow")
             tensorflow.config.list_physical_devices()  # loads the rest, with the same messages
+            _keep_warnings_from_terminal(tensorflow)
             failed = False
         finally:
             os.dup2(terminal, 2)
@@ -102,6 +108,17 @@ def import_tensorflow(
     if _is_own_process:
         release_library_pages()
     return tensorflow
+
+
+def _keep_warnings_from_terminal(tensorflow: Any) -> None:
+    """Makes absl's log in C++ obey TF_CPP_MIN_LOG_LEVEL, but for errors, which it always shows.
+
+    On ARM it warns in the middle of a run that the CPU reports no frequency.
+    """
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        level = min(int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")), 2)  # 2: errors
+        for library in Path(tensorflow.sysconfig.get_lib()).glob("libtensorflow_framework*"):
+            ctypes.CDLL(str(library))[_SET_MIN_LOG_LEVEL](level)
 
 
 @contextlib.contextmanager

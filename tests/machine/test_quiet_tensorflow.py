@@ -1,5 +1,6 @@
 """TensorFlow's start-up messages stay off the terminal; everything else gets there."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert_features.machine import library_pages
+from bert_features.machine import quiet_tensorflow as quiet
 
 
 def import_made_up(tmp_path, program, before="", after=""):
@@ -138,6 +140,23 @@ def test_a_failed_import_tells_all(tmp_path):
     assert result.returncode == 1
     assert "port.cc:153] why" in result.stderr
     assert "no such luck" in result.stderr
+
+
+@pytest.mark.parametrize(("value", "level"), [("0", 0), ("1", 1), ("3", 2)])
+def test_warnings_in_the_middle_of_a_run_stay_off_the_terminal(monkeypatch, value, level):
+    """As of `op_level_cost_estimator` on ARM. Errors get there, whatever the variable says."""
+    import tensorflow as tf
+
+    library = ctypes.CDLL(f"{tf.sysconfig.get_lib()}/libtensorflow_framework.so.2")
+    read = getattr(library, quiet._SET_MIN_LOG_LEVEL.split("14Set")[0] + "11MinLogLevelEv", None)
+    if read is None:
+        pytest.skip("this TensorFlow has another absl")
+    before = read()
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", value)
+    quiet._keep_warnings_from_terminal(tf)
+    found = read()
+    library[quiet._SET_MIN_LOG_LEVEL](before)
+    assert found == level
 
 
 def test_what_a_process_of_our_own_starts_takes_no_module_of_the_current_folder(tmp_path):
