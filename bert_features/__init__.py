@@ -6,23 +6,20 @@ imported when it is asked for.
 
 import ast
 import importlib
-import importlib.metadata
 import os
 from pathlib import Path
 from typing import Any
 
 from bert_features.machine import onednn
 from bert_features.machine.quiet_tensorflow import import_tensorflow
+from bert_features.machine.versions import own_version
 
 # TensorFlow writes a dozen lines to the terminal when it is imported, errors about absent GPUs
 # among them. Real problems reach the user as exceptions. A setting of the user's stands.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 onednn.turn_on()
 
-try:
-    __version__ = importlib.metadata.version("bert_features")
-except importlib.metadata.PackageNotFoundError:  # on sys.path, but not installed
-    __version__ = "unknown"
+__version__ = own_version()
 
 _MODULES = {
     name.name: node.module or ""

@@ -4,9 +4,9 @@ import importlib.metadata
 import os
 import platform
 
-from bert_features.machine.tpu_installation import tensorflow_version
+from bert_features.machine.tpu_installation import installed, tensorflow_version
 
-_PACKAGES = ("bert_features", "tensorflow-text", "tokenizers", "keras", "numpy")
+_PACKAGES = ("tensorflow-text", "tokenizers", "keras", "numpy")
 # What makes the libraries compute in another way.
 _VARIABLES = (
     *("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
@@ -14,11 +14,17 @@ _VARIABLES = (
 )
 
 
+def own_version() -> str:
+    """The version of this package; `unknown` for a clone on sys.path that is not installed."""
+    return installed("bert_features") or "unknown"
+
+
 def find_versions(runtime: str) -> dict[str, str | None]:
     """The versions on this machine of what computes with a runtime, by package."""
     names = [*_PACKAGES, *(["jax", "jaxlib"] if runtime == "jax" else [])]
     versions: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
-    return versions | {"tensorflow": tensorflow_version(), "python": platform.python_version()}
+    ours = {"bert_features": own_version(), "tensorflow": tensorflow_version()}
+    return versions | ours | {"python": platform.python_version()}
 
 
 def find_variables() -> dict[str, str | None]:
