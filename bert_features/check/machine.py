@@ -73,7 +73,7 @@ def check_system() -> Finding:
 def check_cpu(environment: Mapping[str, str]) -> Finding:
     """The CPU's cores and vector instructions, bfloat16, and whether oneDNN is on."""
     count, flags = hardware.cores(), hardware.cpu_flags()
-    model = hardware.cpu_facts().get("model name") or platform.processor() or platform.machine()
+    model = hardware.cpu_name() or platform.processor() or platform.machine()
     found = f"{count} cores of {model}"
     known = [flag for flag in _VECTOR_FLAGS if flag in flags]
     off = onednn.find_off(environment)
@@ -91,6 +91,8 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
     found += f"; {', '.join(known) or 'no known vector instructions'}"
     if onednn.is_x86():
         found += f"; oneDNN on, with {best}" if best else "; oneDNN on"
+    elif on_arm := onednn.describe_arm(environment):
+        found += f"; {on_arm}"
     if best == "AMX":
         found += "; --precision bfloat16 computes with AMX, faster than float32"
     if onednn.fixes_weights("int8", environment):

@@ -24,6 +24,13 @@ _CPU_LINE = re.compile(
 )
 # Instruction sets that decide how a library computes a matrix product.
 _INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
+# Of Arm's own CPUs the kernel gives a number: Graviton 2, 3 and 4 are N1, V1 and V2, Grace V2.
+_ARM_NAMES = {
+    "0x41 0xd0c": "Neoverse N1",
+    "0x41 0xd40": "Neoverse V1",
+    "0x41 0xd49": "Neoverse N2",
+    "0x41 0xd4f": "Neoverse V2",
+}
 _GPU_LINE = re.compile(r"^Model: *(.*)$", re.MULTILINE)
 
 # PCI vendors and devices, as in JAX's `hardware_utils.py`. The vendor alone does not suffice:
@@ -102,6 +109,13 @@ def cpu_facts() -> dict[str, str]:
     for name, value in _CPU_LINE.findall(read_text(ROOT / "proc/cpuinfo")):
         facts.setdefault(name, value.strip())  # the first of the cores
     return facts
+
+
+def cpu_name() -> str:
+    """The model of the CPU; empty if it is unknown."""
+    facts = cpu_facts()
+    numbers = f"{facts.get('CPU implementer')} {facts.get('CPU part')}"
+    return facts.get("model name") or _ARM_NAMES.get(numbers, "")
 
 
 def cpu_flags() -> frozenset[str]:

@@ -1,9 +1,10 @@
-"""oneDNN, TensorFlow's fast kernels for x86 CPUs: turned on before TensorFlow is imported.
+"""oneDNN, TensorFlow's fast kernels for CPUs: on x86 turned on before TensorFlow is imported.
 
 TensorFlow turns them on by itself only where the CPU has instructions for neural networks
 (`DefaultOneDnnPolicy` in its util/port.cc). They pay on the others too: with AVX2 alone 1.3 times
-the tokens/s, with AVX-512 1.4 times (6,220 instead of 4,378 on a Zen 4). On ARM
-TensorFlow decides.
+the tokens/s, with AVX-512 1.4 times (6,220 instead of 4,378 on a Zen 4). On ARM TensorFlow decides:
+its wheels for Linux have oneDNN with Arm's Compute Library (ACL), on by default on Neoverse V1
+alone. Those for macOS have none.
 """
 
 import os
@@ -21,6 +22,7 @@ _ON_BY_DEFAULT = {
     *("avx512_vnni", "avx512_bf16", "avx_vnni"),
     *("amx_tile", "amx_int8", "amx_bf16"),
 }
+_ON_BY_DEFAULT_ARM = "Neoverse V1"
 _OFF = ("0", "false")  # in any case
 # oneDNN's own limit of the instructions that it uses, and its values for none.
 LIMIT = "ONEDNN_MAX_CPU_ISA"
@@ -108,6 +110,16 @@ def fixes_weights(dtype: str, environment: Mapping[str, str] = os.environ) -> bo
     """Whether products of a dtype are faster on this CPU by weights that oneDNN arranges once."""
     known = dtype in _FIXES_WEIGHTS.get(find_class(environment), ())
     return known and find_off(environment) is None
+
+
+def describe_arm(environment: Mapping[str, str] = os.environ) -> str:
+    """Whether oneDNN is on, on an ARM CPU under Linux; empty elsewhere."""
+    if is_x86() or sys.platform != "linux":
+        return ""
+    default = "1" if hardware.cpu_name() == _ON_BY_DEFAULT_ARM else "0"
+    if environment.get(VARIABLE, default).lower() not in _OFF:
+        return "oneDNN with Arm's Compute Library on"
+    return f"oneDNN with Arm's Compute Library off; {VARIABLE}=1 turns it on, which may be faster"
 
 
 def warning() -> str | None:

@@ -214,6 +214,8 @@ class Runtime(abc.ABC):
         reason = ""
         if self.name != "tensorflow" or self.devices.kind != "cpu":
             reason = f"this run computes with {self.name} on a {self.devices.kind.upper()}"
+        elif not onednn.is_x86():
+            reason = "this is an ARM CPU"
         elif off := onednn.find_off():
             reason = f"oneDNN is off: {off.reason}"
         elif not onednn.fixes_weights("int8"):

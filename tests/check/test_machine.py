@@ -46,6 +46,27 @@ def test_onednn_turned_off(root, monkeypatch):
     assert on.details["onednn"] is True
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "value", "is_on"),
+    [
+        ("0xd40", "Neoverse V1", None, True),
+        ("0xd4f", "Neoverse V2", None, False),
+        ("0xd4f", "Neoverse V2", "1", True),
+        ("0xd40", "Neoverse V1", "0", False),
+        ("0xfff", "", None, False),
+    ],
+)
+def test_an_arm_cpu(root, monkeypatch, part, name, value, is_on):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    facts = f"Features : asimd bf16\nCPU implementer : 0x41\nCPU part : {part}\n"
+    write(root / "proc" / "cpuinfo", facts)
+    found = machine.check_cpu({} if value is None else {"TF_ENABLE_ONEDNN_OPTS": value}).found
+    assert f"cores of {name}" in found
+    assert ("Library on" in found, "TF_ENABLE_ONEDNN_OPTS=1" in found) == (is_on, not is_on)
+    monkeypatch.setattr(sys, "platform", "darwin")  # whose wheels have no oneDNN
+    assert "oneDNN" not in machine.check_cpu({}).found
+
+
 def test_memory_of_a_container(root):
     assert "container" not in machine.check_memory().found
     write(root / "sys" / "fs" / "cgroup" / "memory.max", "500000000\n")

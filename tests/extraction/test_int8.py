@@ -121,11 +121,13 @@ def test_a_checkpoint_that_int8_does_not_suit_is_named(extractor, monkeypatch, c
     ("best", "off", "reason"),
     [
         ("AVX512", None, "oneDNN has AVX512 here"),
+        ("", None, "this is an ARM CPU"),
         ("", None, "oneDNN has neither AVX2 nor AVX-512 here"),
         ("AVX512_VNNI", onednn.Off("TF_ENABLE_ONEDNN_OPTS=0", "unset it"), "oneDNN is off: TF_EN"),
     ],
 )
 def test_other_cpus_are_refused(monkeypatch, best, off, reason):
+    monkeypatch.setattr(onednn, "is_x86", lambda: reason != "this is an ARM CPU")
     monkeypatch.setattr(onednn, "find_class", lambda *_: best)
     monkeypatch.setattr(onednn, "find_off", lambda *_: off)
     runtime = make_runtime("tensorflow", "cpu")
