@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import socket
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -177,11 +176,12 @@ def toy_of_unknown_casing(tmp_path_factory: pytest.TempPathFactory, toy: str) ->
 @pytest.fixture(scope="session")
 def family_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a folder for each family of tests.family_tokenizers, with its tokenizer."""
-    from tests.family_tokenizers import DATA
+    from tests.tokenizer_settings import small_tokenizers
 
     folder = tmp_path_factory.mktemp("tokenizers")
-    with tarfile.open(DATA / "files.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    for name, content in small_tokenizers().items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
     return folder
 
 

@@ -95,7 +95,7 @@ def wordpiece(**changes: Any) -> dict[str, Any]:
     return values
 
 
-def _files() -> dict[str, bytes]:
+def small_tokenizers() -> dict[str, bytes]:
     """The small tokenizers of the families, as `family/file`."""
     with tarfile.open(DATA / "files.tar.xz") as archive:
         return {m.name: archive.extractfile(m).read() for m in archive.getmembers()}  # type: ignore
@@ -103,7 +103,7 @@ def _files() -> dict[str, bytes]:
 
 def family_file(name: str) -> bytes:
     """One of the small tokenizers of the families."""
-    return _files()[name]
+    return small_tokenizers()[name]
 
 
 def _config(**values: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _config(**values: Any) -> dict[str, Any]:
 
 def _cases() -> dict[str, Case]:
     vocab = {"vocab.txt": "".join(f"{piece}\n" for piece in PIECES)}
-    own = _files()
+    own = small_tokenizers()
     spiece = {"spiece.model": own["albert/spiece.model"]}
     roberta = json.loads(own["roberta/tokenizer.json"])
     prefixed = {**roberta, "pre_tokenizer": roberta["pre_tokenizer"] | {"add_prefix_space": True}}

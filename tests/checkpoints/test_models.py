@@ -6,7 +6,6 @@ files that each kind has.
 
 import json
 import shutil
-import tarfile
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from bert_features.errors import CheckpointError
 from tests import families
 from tests.reference.torch_file import zip_of
 
-TOKENIZERS = families.DATA.parent / "tokenizers" / "files.tar.xz"
 MODULE = "sentence_transformers.models."
 POOLED = {"type": f"{MODULE}Pooling", "path": "1_Pooling"}
 NORMALIZED = {"type": f"{MODULE}Normalize", "path": "2_Normalize"}
@@ -127,11 +125,9 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory):
+def tokenizers(family_files):
     """The small tokenizers, by the kind of file that a toy is to have."""
-    folder = tmp_path_factory.mktemp("tokenizers")
-    with tarfile.open(TOKENIZERS) as archive:
-        archive.extractall(folder, filter="data")
+    folder = family_files
     return {
         "JsonModel": folder / "roberta" / "tokenizer.json",
         "SentencePieceModel": folder / "xlm_roberta" / "sentencepiece.bpe.model",
