@@ -20,6 +20,7 @@ from bert_features.corpus.worker import load_writer, portable, report_logs, writ
 from bert_features.errors import DeviceError, describe_exit
 from bert_features.extraction.forks import process_context
 from bert_features.files import is_writing
+from bert_features.machine.hardware import limit_cores
 from bert_features.machine.shares import Share
 
 _TICK_SECONDS = 0.1
@@ -123,8 +124,11 @@ def _work(job: ShardJob, share: Share, run: Connection) -> None:
             signal.signal(number, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(share.environment)
-    if share.cores is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, share.cores)  # before TensorFlow counts them
+    if share.cores is not None:  # before TensorFlow counts them
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, share.cores)
+        else:
+            limit_cores(len(share.cores))
     lock = threading.Lock()  # any thread may log
 
     def report(message: Message | Exception) -> None:
