@@ -10,6 +10,7 @@ from .config.outputs import OutputConfig as OutputConfig
 from .corpus.job import extract as extract
 from .corpus.preview import Plan as Plan
 from .corpus.preview import plan as plan
+from .corpus.shuffle import shuffle_features as shuffle_features
 from .encoder.modeling import BertEncoder as BertEncoder
 from .errors import BertFeaturesError as BertFeaturesError
 from .errors import CheckpointError as CheckpointError

@@ -64,7 +64,7 @@ class Feature:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether a text has a single vector, [D]."""
+        """Whether a record has a single vector, [D]."""
         return LEVELS[self.level].axes == 0
 
     @property

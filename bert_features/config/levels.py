@@ -16,9 +16,9 @@ class LevelRow:
 
     Attributes:
       unit: `token`, `word`, `span` or `sequence`.
-      axes: number of axes of a text's features that count units: 0 for a sequence, 2 for pairs.
+      axes: number of axes of a text's features that count units: 0 for one vector, 2 for pairs.
       splits: name of the column that says where the vectors of each text begin and end; empty for
-        a sequence, which has one.
+        a level with one vector.
       key: name of the field with the level's features in a JSON line.
       columns: the columns of the units that are no features: name -> dtype, or `text`. The first
         has their names.
@@ -134,6 +134,8 @@ LEVELS: dict[str, LevelRow] = {
         {"scored_tokens": "token", "scored_token_ids": "token_id"},
         {"scored_tokens": "scored_token_ids"},
     ),
+    # A token or a word by itself, in a shuffled store.
+    "row": LevelRow("row", 0, "", "row"),
     # In the order of the rows of a matrix.
     "token_pair": LevelRow("token", 2, "token_pair_splits", "token_pairs"),
     "word_pair": LevelRow("word", 2, "word_pair_splits", "word_pairs"),

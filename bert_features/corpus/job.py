@@ -278,6 +278,9 @@ def repair(
         the same as of the run; or a shard cannot be computed.
     """
     manifest = Manifest.read(folder)
+    if manifest.order:
+        origin = manifest.inputs[0].path
+        raise ConfigError(f"{folder} is a shuffled store; shuffle {origin} with overwrite=True")
     recorded = dict(manifest.finished_shards())
     damaged = find_damaged(manifest, recorded)
     whole = recorded.keys() - damaged

@@ -125,7 +125,7 @@ class ShardWriter:
                     # Other machines may have what it was.
                     cure = "and run the same command again"
                     raise changed_input(manifest.inputs[entry.input].path, cure)
-            finished = _describe(path, manifest.format, counts, writer.crc32c)
+            finished = describe_shard(path, manifest.format, counts, writer.crc32c)
         seconds = time.monotonic() - started
         return finished.model_copy(update={"seconds": seconds, TEXTS_CHECKSUM: writer.texts_crc32c})
 
@@ -199,7 +199,7 @@ def compute_shard(
     return counts
 
 
-def _describe(path: Path, format: str, counts: Counts, crc32c: str | None) -> FinishedEntry:
+def describe_shard(path: Path, format: str, counts: Counts, crc32c: str | None) -> FinishedEntry:
     """The record of a shard, but for its seconds; a file without a checksum is read again."""
     *sidecars, file = output_targets(path, format=format)
     with storage_errors(f"read {path}", advice="finished shards are kept"):

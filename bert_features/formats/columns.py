@@ -67,7 +67,10 @@ def columns_of(features: Sequence[Feature], id_type: str) -> dict[str, Column]:
         dtypes = unit_columns(level, features)
         columns |= {name: Column(level, dtype) for name, dtype in dtypes.items()}
     return columns | {
-        f.name: Column(f.level, value_dtype(f.dtype).name, f.stored_width) for f in features
+        f.name: Column(
+            "sequence" if f.is_sequence else f.level, value_dtype(f.dtype).name, f.stored_width
+        )
+        for f in features
     }
 
 
@@ -107,7 +110,7 @@ def convert_to_batch(columns: Mapping[str, Any], features: Sequence[Feature]) ->
         for level, row in LEVELS.items()
         if row.splits in columns
     }
-    sequence = features_at("sequence")
+    sequence = features_at("sequence") | features_at("row")
     lengths = [len(part.splits) - 1 for part in rows.values()] + list(map(len, sequence.values()))
     ids = columns["unique_ids"] if "unique_ids" in columns else np.arange(lengths[0])
     return FeatureBatch(ids, sequence, rows)

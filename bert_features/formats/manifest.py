@@ -118,6 +118,8 @@ class Manifest:
       processor: the processor that computed first, on which the last digits depend.
       hosts: the number of machines that share the run; 1 if it was begun as the run of one.
       earlier: the versions and canaries that shards had before others were accepted.
+      order: of a shuffled store the `seed`, the `level` of its source that its rows are of, and
+        whether `special_tokens` are among them; else None.
       shards: the shards, in order; at least one.
       finished: the records of all shards once the run is finished; None until then.
       folder: the folder: its path, or its address. It is not written.
@@ -131,6 +133,7 @@ class Manifest:
     processor: str = ""
     hosts: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     earlier: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    order: dict[str, Any] | None = None
     inputs: tuple[InputEntry, ...]
     shards: Annotated[tuple[ShardEntry, ...], Field(max_length=MAX_COUNT)]
     finished: Annotated[tuple[FinishedEntry, ...], Field(max_length=MAX_COUNT)] | None = None

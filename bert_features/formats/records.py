@@ -240,7 +240,7 @@ class FeatureBatch(ShortRepr):
                 level: slice(*ends[i : i + 2]) for level, ends in splits.items()
             }
             parts = self._units(rows)
-            rows["sequence"] = i
+            rows["sequence"] = rows["row"] = i
             values = {
                 feature.name: arrays[feature.name][rows[feature.level]] for feature in features
             }

@@ -124,6 +124,10 @@ class RecordSource(ABC):
 
     # What views and conversions call.
 
+    def batches(self, columns: Sequence[str]) -> Iterator[FeatureBatch]:
+        """Some columns of all records, a bounded part at a time; see `_batches`."""
+        return self.guarded(self._batches(self._range, columns))
+
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of each record, in order."""

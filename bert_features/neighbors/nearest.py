@@ -109,6 +109,8 @@ def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     chosen = next((each for each in file.features if name in (None, each.name)), None)
     if chosen is None:
         raise ConfigError(f"feature is {name!r}; allowed in {file.path}: {names}")
+    if chosen.level == "row":
+        raise ConfigError(f"{file.path} has shuffled rows; search the file that they came from")
     if not KINDS[chosen.kind].search:
         raise ConfigError(
             f"{chosen.name} has kind '{chosen.kind}', which has no neighbors; name a feature of "

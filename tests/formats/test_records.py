@@ -78,6 +78,7 @@ def test_each_level_names_its_units():
         "word_pair": ("a",),
         "span": ("a b",),
         "sequence": (),
+        "row": (),
         "term": ("b", "a"),
         "vector": ("x",),
     }
