@@ -150,5 +150,5 @@ def test_a_row_has_room_for_a_span_of_each_token():
 
 def test_what_is_refused():
     places, _ = places_of([InputExample("me", "a b")])
-    with pytest.raises(InputError, match="example 'me' has no spans"):
+    with pytest.raises(InputError, match="'me' has no spans"):
         find_spans([InputExample("me", "a b")], places, None)

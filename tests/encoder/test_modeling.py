@@ -90,7 +90,7 @@ def test_dropout_is_for_training_only():
 def test_weights_that_do_not_fit():
     weights = random_weights(TOY)
     encoder = BertEncoder(TOY)
-    with pytest.raises(CheckpointError, match=r"weights lack embeddings/LayerNorm/beta"):
+    with pytest.raises(CheckpointError, match="embeddings/LayerNorm/beta"):
         encoder.load_weights_dict(
             {n: v for n, v in weights.items() if n != "embeddings/LayerNorm/beta"}
         )

@@ -107,7 +107,7 @@ def test_prompts(folder):
     close([record.features["features"] for record in extractor(TEXTS)], prompted)
     with pytest.raises(ConfigError, match="prompt_name"):
         extractor.encode(TEXTS, prompt_name="x")
-    with pytest.raises(ConfigError, match="example 0 came as words; a prompt 'this is '"):
+    with pytest.raises(ConfigError, match="example 0 came as words"):
         extractor.encode([["a", "b"]])
 
 
@@ -202,7 +202,7 @@ def test_a_prompt_that_does_not_count_is_refused(folder):
     write_settings(folder, prompts={"query": "this "}, include_prompt=False)
     extractor = FeatureExtractor.from_checkpoint(folder, **AUTO)
     close(extractor.encode(TEXTS), [reference(text) for text in TEXTS])
-    with pytest.raises(ConfigError, match="leaves the tokens of a prompt out when it pools"):
+    with pytest.raises(ConfigError, match="tokens of a prompt"):
         extractor.encode(TEXTS, prompt_name="query")
 
 
@@ -210,12 +210,12 @@ def test_a_default_prompt_that_does_not_fit_is_refused_at_once(folder, tmp_path)
     write_settings(folder, prompts={"q": "this "}, default_prompt_name="q", include_prompt=False)
     (tmp_path / "in.txt").write_text("a\n")
     config = ExtractConfig.of({"checkpoint": str(folder), **AUTO})
-    with pytest.raises(ConfigError, match="leaves the tokens of a prompt out when it pools"):
+    with pytest.raises(ConfigError, match="tokens of a prompt"):
         check_input_and_checkpoint(config, tmp_path / "in.txt")
     words = [{"level": "sequence", "pooling": "auto"}, {"name": "w", "level": "word"}]
     settings = {"checkpoint": str(folder), "do_lower_case": True, "layers": [-1]}
     config = ExtractConfig.of({**settings, "outputs": words})
-    with pytest.raises(ConfigError, match="outputs of level 'word' take no prompt"):
+    with pytest.raises(ConfigError, match=r"level 'word' .* prompt"):
         check_input_and_checkpoint(config, tmp_path / "in.txt")
 
 
@@ -260,7 +260,7 @@ def test_the_metadata_record_what_was_done_to_the_texts(folder):
 
 def test_a_pooling_that_is_not_here_is_refused_only_if_it_is_asked_for(folder):
     write_settings(folder, modes=["weightedmean"])
-    with pytest.raises(CheckpointError, match="its pooling_mode is weightedmean"):
+    with pytest.raises(CheckpointError, match="weightedmean"):
         FeatureExtractor.from_checkpoint(folder, **AUTO)
     settings = AUTO | {"pooling": "mean", "layers": [-1], "max_seq_length": 20}
     assert FeatureExtractor.from_checkpoint(folder, **settings).encode(TEXTS).shape == (4, 8)

@@ -150,13 +150,9 @@ def test_counts_with_threads_and_without(extractor, threads):
 
 
 def test_names_of_other_libraries(extractor):
-    with pytest.raises(
-        AttributeError, match=r"FeatureExtractor has no encode_async; did you mean T"
-    ):
+    with pytest.raises(AttributeError, match="has no encode_async"):
         extractor.encode_async  # noqa: B018
-    with pytest.raises(
-        AttributeError, match="'FeatureExtractor' object has no attribute 'encodes'"
-    ):
+    with pytest.raises(AttributeError, match="attribute 'encodes'"):
         extractor.encodes  # noqa: B018
     assert FeatureExtractor.from_pretrained == FeatureExtractor.from_checkpoint
 

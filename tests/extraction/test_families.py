@@ -74,13 +74,11 @@ def test_a_keras_layer_is_saved_and_loaded(folder, tmp_path):
     again = keras.models.load_model(tmp_path / "x.keras")(batch)
     for name, values in layer(batch).items():
         np.testing.assert_array_equal(again[name], values)
-    with pytest.raises(
-        ConfigError, match="the inputs have 25 tokens; this model allows at most 24"
-    ):
+    with pytest.raises(ConfigError, match=r"25 tokens; .* most 24"):
         layer({name: np.ones((1, 25), int) * (name != "input_type_ids") for name in batch})
     typed = batch | {"input_type_ids": ids * 0 + 1}
     if layer.bert_config.type_vocab_size:
-        with pytest.raises(ConfigError, match=r"input_type_ids has 1; allowed: 0 to 0 .*roberta"):
+        with pytest.raises(ConfigError, match="input_type_ids has 1"):
             layer(typed)
     else:
         np.testing.assert_array_equal(layer(typed)["t"], layer(batch)["t"])
@@ -98,7 +96,7 @@ def test_an_export_is_a_checkpoint_too(name, tmp_path):
     export = load_export(to)
     outputs = export(batch)
     if name == "albert":
-        with pytest.raises(ConfigError, match=r"input_type_ids has 2; allowed: 0 to 1, .*albert"):
+        with pytest.raises(ConfigError, match="input_type_ids has 2"):
             export(batch | {"input_type_ids": ids * 0 + 2})
     np.testing.assert_allclose(
         outputs["sequence_output"][0, :5], states(folder, ids[0, :5])[-1], atol=2e-5

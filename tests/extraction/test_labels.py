@@ -91,9 +91,9 @@ def test_neighbors_compares_a_text_with_labelled_words(config, path, tmp_path):
 def test_labels_of_texts_are_none_of_words(config, tmp_path):
     (path := tmp_path / "texts.jsonl").write_text('{"id": "t", "text": "this is", "y": "X"}\n')
     for target in ("out.npz", "folder/"):
-        with pytest.raises(InputError, match=r"example 't' is a text with a label, and label_fie"):
+        with pytest.raises(InputError, match="example 't' is a text"):
             extract(config, path, f"{tmp_path}/{target}")
-    with pytest.raises(InputError, match="example 0 is a text with a label"):
+    with pytest.raises(InputError, match="example 0 is a text"):
         FeatureExtractor(config)({"t": ["this is"], "y": ["X"]}, text_field="t")
 
 
@@ -105,7 +105,7 @@ def test_examples_bring_labels_of_their_own(config, field):
     assert [record.word_labels for record in records] == [("DET", "AUX"), ("",)]
     wrong = InputExample.from_words(0, ["this", "is"], labels=("DET",))
     for call in (extractor, extractor.encode):
-        with pytest.raises(InputError, match=r"texts\[0\]\.labels has 1 labels for 2 words; pass"):
+        with pytest.raises(InputError, match="1 labels for 2 words"):
             call([wrong])
 
 

@@ -57,9 +57,7 @@ def test_an_existing_ledger_is_kept_unless_told(toy, tmp_path):
 def test_the_output_and_its_sidecar_are_no_ledger(toy, tmp_path, ledger):
     (tmp_path / "in.txt").write_text("a\n")
     config = ExtractConfig.of({"checkpoint": toy, "do_lower_case": True, **SETTINGS})
-    with pytest.raises(
-        OutputError, match=r"output and the ledger are the same file, .*; pass another"
-    ):
+    with pytest.raises(OutputError, match="output and the ledger"):
         extract(config, tmp_path / "in.txt", tmp_path / "o.jsonl", ledger_path=tmp_path / ledger)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 

@@ -44,7 +44,7 @@ def test_only_varied_vectors_of_the_same_shape_give_a_scale(tmp_path, features, 
         least, largest = scales_of_files(outputs, preparation)["int8"]
         np.testing.assert_array_equal([least, largest], [VARIED.min(axis=0), VARIED.max(axis=0)])
     else:
-        with pytest.raises(ConfigError, match="no vectors that differ and are like int8"):
+        with pytest.raises(ConfigError, match="no vectors that differ"):
             scales_of_files(outputs, preparation)
 
 

@@ -45,5 +45,5 @@ def test_it_is_another_vector_by_the_recipe(toy, tmp_path):
 
 def test_a_model_without_segments_refuses_it(tmp_path):
     roberta = folder("roberta", tmp_path)
-    with pytest.raises(ConfigError, match=r"segment is 1, and .*roberta has no segments"):
+    with pytest.raises(ConfigError, match="segment is 1"):
         FeatureExtractor.from_checkpoint(roberta, segment=1, layers=[-1])

@@ -173,7 +173,7 @@ def test_files_searches_and_answers(tmp_path):
     for wrong in ({"similarity": "cosine"}, {"token": "boat"}):
         with pytest.raises(ConfigError, match="the dot product compares"):
             nearest(file, query, feature="sparse", **wrong)
-    with pytest.raises(ConfigError, match="the vector of query 0 has no terms"):
+    with pytest.raises(ConfigError, match="query 0 has no terms"):
         nearest(file, "", feature="sparse")
 
     client = make_client(make_service(extractor))
@@ -188,5 +188,5 @@ def test_files_searches_and_answers(tmp_path):
 
 def test_the_folder_is_dense_for_nobody(tmp_path):
     folder = sparse_encoder.write("splade", tmp_path / "f")
-    with pytest.raises(BertFeaturesError, match="choose a pooling yourself"):
+    with pytest.raises(BertFeaturesError, match="choose a pooling"):
         FeatureExtractor.from_checkpoint(str(folder), level="sequence", pooling="auto")

@@ -166,7 +166,7 @@ def test_a_table_may_have_rows_beyond_the_pieces_of_xlm_r(folders, model_type):
     file = read_tokenizer(folders["xlm_roberta"] / FILES["xlm_roberta"])
     config = CONFIG.model_copy(update={"vocab_size": SIZES["xlm_roberta"] + 35})
     check_vocab(file, config.model_copy(update={"model_type": model_type}), "a.model")
-    with pytest.raises(CheckpointError, match=r"1002 pieces, but .* table has 1001 rows"):
+    with pytest.raises(CheckpointError, match=r"1002 pieces, .* 1001 rows"):
         check_vocab(file, CONFIG.model_copy(update={"vocab_size": 1001}), "a.model")
 
 
@@ -267,7 +267,7 @@ def test_sentencepiece_is_exported_inside(folders, tmp_path):
 
 def test_a_sentencepiece_model_as_the_vocabulary_of_a_layer_is_named(family_files):
     path = family_files / "albert" / FILES["albert"]
-    with pytest.raises(CheckpointError, match=r"is a SentencePiece model, .* a FeatureExtractor"):
+    with pytest.raises(CheckpointError, match="is a SentencePiece model"):
         BertTextInput(path)
 
 
@@ -278,7 +278,7 @@ def test_what_the_host_tokenizes_is_exported_for_ids_alone(folders, tmp_path):
         export_savedmodel(tmp_path / "text", checkpoint=folder, layers=-1)
     source = check_source(find_checkpoint(folder), Options(signature="ids", layers=-1))
     assert source.special_ids == [1, 2]
-    with pytest.raises(ConfigError, match="has no WordPiece vocabulary"):
+    with pytest.raises(ConfigError, match="no WordPiece vocabulary"):
         BertTextInput.from_checkpoint(folder)
     layer = BertFeatures.from_checkpoint(folder, outputs=[LAST | {"special_tokens": True}])
     assert layer.special_ids == (1, 2)
@@ -294,7 +294,7 @@ def test_a_converted_checkpoint_keeps_its_tokenizer(folder, tmp_path):
 def test_a_table_of_another_size_is_refused(folders, family_files, tmp_path):
     vocab = family_files / "xlm_roberta" / FILES["xlm_roberta"]
     found = find_checkpoint(folders["albert"], vocab_file=vocab)
-    with pytest.raises(CheckpointError, match=r"has 1002 pieces, .* has 1000 rows; pass the sent"):
+    with pytest.raises(CheckpointError, match=r"1002 pieces, .* 1000 rows"):
         make_tokenizer(found)
 
 

@@ -59,7 +59,7 @@ def test_a_name_with_the_signs_of_a_pattern_removes_itself_alone(store):
 
 def test_what_is_not_there_is_not_found(store):
     for read in (store.read, store.size, store.listed().size):
-        with pytest.raises(FileNotFoundError, match="No such file or directory"):
+        with pytest.raises(FileNotFoundError, match="No such file"):
             read("absent")
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_placed_after_an_error(store):
 @pytest.mark.parametrize("store", ["s3", "gs"], indirect=True)
 def test_a_missing_bucket_is_named(store):
     absent = open_store(f"{store.folder.partition(':')[0]}://no-such-bucket/run/")
-    with pytest.raises(FileNotFoundError, match="there is no bucket no-such-bucket; create it"):
+    with pytest.raises(FileNotFoundError, match="no bucket no-such-bucket"):
         absent.names()
     message = r"^cannot write .*://no-such-bucket/run/a: there is no bucket no-such-bucket; create"
     with pytest.raises(OutputError, match=message):

@@ -45,5 +45,5 @@ def test_damaged_offsets_are_refused(tmp_path: Path, bad: int) -> None:
     file = read_features(path)
     assert file.ids.tolist() == [0, 1, 2]  # a column beside the damaged ones
     for read in (lambda: file[0], lambda: list(file), lambda: file.ragged("of words")):
-        with pytest.raises(OutputError, match=r"cannot read .* as arrow: it is damaged"):
+        with pytest.raises(OutputError, match="as arrow: it is damaged"):
             read()

@@ -426,7 +426,7 @@ def test_outputs_are_compared_by_their_names_or_else_those_with_the_same_recipe(
     message = "the two have no feature of the same name or recipe; a has some, first, and two has x"
     with pytest.raises(OutputError, match=message):
         compare_recipes(a, two)
-    with pytest.raises(OutputError, match="the two have no feature 'absent'"):
+    with pytest.raises(OutputError, match="no feature 'absent'"):
         compare_recipes(a, a, "absent")
     (named,) = compare_recipes(a, two, "first=x")
     assert (named.feature, named.other, named.verdict) == ("first", "x", "other")
@@ -459,5 +459,5 @@ def test_canaries_come_back_from_json_as_they_were():
 
 @pytest.mark.parametrize("text", ["", "AAAA", "a", "AAAAAA==", ["AAAAAA=="] * 8, None], ids=str)
 def test_damaged_canaries_are_one_clear_error(text):
-    with pytest.raises(OutputError, match="a does not record how its features were made"):
+    with pytest.raises(OutputError, match="a does not record"):
         Recipe.from_json("a", facts().to_json() | {"canaries": {"some": text}})

@@ -23,7 +23,7 @@ def test_texts_that_some_formats_cannot_keep(tmp_path: Path, format: str, bad: s
         write(path, format, ONE, batch, id_type="str")
         assert read_features(path).by_id(bad).unique_id == bad
         return
-    with pytest.raises(OutputError, match=r"unique_ids holds '.*', which has a NUL or a lone surr"):
+    with pytest.raises(OutputError, match="unique_ids holds"):
         write(path, format, ONE, batch, id_type="str")
     assert list(tmp_path.iterdir()) == []
 
@@ -49,6 +49,6 @@ def wrong_batches() -> Iterator[FeatureBatch]:
 
 @pytest.mark.parametrize("batch", list(wrong_batches()))
 def test_a_batch_of_something_else_is_refused(tmp_path: Path, batch: FeatureBatch) -> None:
-    with pytest.raises(OutputError, match="a batch is not as announced: "):
+    with pytest.raises(OutputError, match="not as announced"):
         write(tmp_path / "f", "npz", ONE, batch)
     assert list(tmp_path.iterdir()) == []

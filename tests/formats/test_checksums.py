@@ -130,7 +130,7 @@ def test_damage_far_from_both_ends_is_noticed(
     content[place] ^= 1  # another digit
     path.write_bytes(content)
     assert len(read_features(path)) == 30  # the cheap check of opening
-    with pytest.raises(OutputError, match=r"\(its bytes are not those that were written\)"):
+    with pytest.raises(OutputError, match="its bytes are not those"):
         read_features(path, verify=True)
 
 
@@ -146,7 +146,7 @@ def test_metadata_that_changed(tmp_path: Path, format: str) -> None:
     assert prefix + old in content
     place.write_bytes(content.replace(prefix + old, prefix + new))
     assert read_features(path).metadata["checkpoint"] == "sha256:aa"
-    with pytest.raises(OutputError, match=r"metadata is not as it was written"):
+    with pytest.raises(OutputError, match="metadata is not as"):
         read_features(path, verify=True)
 
 

@@ -67,7 +67,7 @@ def test_every_way_to_a_record_gives_what_one_file_gives(
     assert (folder.features, folder.id_type) == (one.features, one.id_type)
     assert folder.metadata == one.metadata
     assert_reads(folder, list(one))
-    with pytest.raises(IndexError, match=r"record 6 is outside \[-6, 5\]"):
+    with pytest.raises(IndexError, match=r"6 is outside \[-6, 5\]"):
         folder[6]
     with pytest.raises(OutputError, match=rf"no example of {folder.path} has the id 'none'"):
         folder.by_id("none")

@@ -156,7 +156,7 @@ def test_more_shards_than_names_have_digits_for(tmp_path: Path) -> None:
     path.write_text(
         re.sub(r'"shards": \[.*?\]', f'"shards": {shards}', path.read_text(), flags=re.S)
     )
-    with pytest.raises(OutputError, match="shards: Tuple should have at most 99999 items"):
+    with pytest.raises(OutputError, match="at most 99999 items"):
         Manifest.read(tmp_path)
 
 
@@ -196,5 +196,5 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     manifest = make_manifest(tmp_path / "absent", "npz", [1])
     with pytest.raises(OutputError, match=r"_manifest\.json"):
         manifest.write()
-    with pytest.raises(OutputError, match=r"cannot write .*absent: No such file"):
+    with pytest.raises(OutputError, match="absent: No such file"):
         manifest.finish_shard(0, entry(0))

@@ -72,5 +72,5 @@ def test_a_file_cut_between_two_records(tmp_path: Path, format: str) -> None:
     write(half, format, ONE, batch)
     whole.write_bytes(half.read_bytes())
     fit_sidecar(whole)
-    with pytest.raises(OutputError, match="holds 2 records where 4 were written"):
+    with pytest.raises(OutputError, match="2 records where 4"):
         read_all(whole, format)

@@ -78,10 +78,10 @@ def test_files_of_two_recipes_are_refused(tmp_path):
         make(tmp_path / name, 2, **options)
         with pytest.raises(OutputError, match=problem):
             read_features([tmp_path / "a.npz", tmp_path / name])
-    with pytest.raises(OutputError, match="the list of features files is empty; pass at least one"):
+    with pytest.raises(OutputError, match=r"list of .* is empty"):
         read_features([])
     for wrong in (None, 3, [3], read_features(tmp_path / "a.npz")):
-        with pytest.raises(OutputError, match=r"path is of type \w+; allowed: the path of a fe"):
+        with pytest.raises(OutputError, match=r"path is of type \w+"):
             read_features(wrong)
 
 

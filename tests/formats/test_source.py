@@ -27,7 +27,7 @@ from tests.formats.feature_folders import write_folder
 
 def test_a_missing_file(tmp_path: Path) -> None:
     for format in FORMATS:
-        with pytest.raises(OutputError, match=r"cannot read .*absent: No such file or directory"):
+        with pytest.raises(OutputError, match="absent: No such file"):
             read_features(tmp_path / "absent", format=format)
     with pytest.raises(OutputError, match="Is a directory"):
         read_features(tmp_path, format="npz")

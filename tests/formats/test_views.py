@@ -20,15 +20,15 @@ def test_requests_that_make_no_sense(tmp_path: Path, format: str) -> None:
     for step in (2, -1):
         with pytest.raises(OutputError, match=rf"has step 1\. Received: {step}"):
             file[::step]
-    with pytest.raises(TypeError, match=r"by slice\. Received: 'layer_output_0'; by_id finds"):
+    with pytest.raises(TypeError, match="'layer_output_0'; by_id"):
         file["layer_output_0"]  # type: ignore[call-overload]
-    with pytest.raises(OutputError, match=r"no example of .* has the id 7; its 3 ids are .* int"):
+    with pytest.raises(OutputError, match=r"the id 7; .* 3 ids"):
         file.by_id(7)
     with pytest.raises(OutputError, match="has the id '0'"):
         file.by_id("0")
-    with pytest.raises(OutputError, match=r"in records 0 to 0 has the id 2; its 1 ids"):
+    with pytest.raises(OutputError, match="0 to 0 has the id 2"):
         file[:1].by_id(2)
-    with pytest.raises(OutputError, match="has no feature 'pooled'; allowed: layer_output_0"):
+    with pytest.raises(OutputError, match="no feature 'pooled'"):
         file.ragged("pooled")
     with pytest.raises(OutputError, match="has no feature 'x'"):
         file.blocks("x")

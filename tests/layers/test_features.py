@@ -100,7 +100,7 @@ def test_words_need_their_indices(toy, batch, states):
     expected = [states[3][0, 1], states[3][0, 2:4].mean(0), states[3][0, 4]]
     np.testing.assert_allclose(words[0, :3], expected, rtol=0, atol=1e-5)
     assert not np.any(words[0, 3:])
-    with pytest.raises(ConfigError, match="the inputs lack word_indices"):
+    with pytest.raises(ConfigError, match="lack word_indices"):
         layer(batch)
     word_input = keras.Input((None,), dtype="int32")
     with pytest.raises(ConfigError, match="no fixed length"):
@@ -300,7 +300,7 @@ def test_word_and_span_inputs_are_checked_too(batch):
     layer = BertFeatures(TOY, level="span", pooling="mean", layers=-1)
     bounds = {"span_begins": np.full((3, S), -1, np.int32), "span_ends": np.full((3, S), 9)}
     assert layer({**batch, **bounds})["features"].shape == (3, S, TOY.hidden_size)
-    with pytest.raises(ConfigError, match=r"span_ends has 10; allowed: -1 to 9 \(places in the"):
+    with pytest.raises(ConfigError, match=r"span_ends has 10; .* 9"):
         layer({**batch, **bounds, "span_ends": bounds["span_ends"] + 1})
 
 

@@ -36,7 +36,7 @@ def test_floats_are_still_refused_in_a_traced_call():
     """Only what Keras calls to build a model is let through."""
     layer = BertFeatures(TOY, [saving.MEAN])
     floats = {name: tf.cast(ids, tf.float32) for name, ids in saving.IDS.items()}
-    with pytest.raises(ConfigError, match="input_word_ids is float32; allowed: integers"):
+    with pytest.raises(ConfigError, match="ids is float32"):
         tf.function(layer, autograph=False)(floats)
 
 
@@ -49,7 +49,7 @@ def test_symbols_of_keras_2_are_refused():
         (BertFeatures(TOY, [saving.MEAN]), ids),
         (BertTextInput(TOY_VOCAB), tf_keras.Input((), dtype="string")),
     ):
-        with pytest.raises(ConfigError, match="the inputs are symbols of tf_keras"):
+        with pytest.raises(ConfigError, match="symbols of tf_keras"):
             layer(inputs)
 
 

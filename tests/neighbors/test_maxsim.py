@@ -117,5 +117,5 @@ def test_queries_find_documents_as_in_sentence_transformers(tmp_path, name, kept
     for option in ({"token": "boat"}, {"similarity": "dot"}):
         with pytest.raises(ConfigError, match=f"{next(iter(option))} is .* leave .* out"):
             nearest(path, "boat", **option)
-    with pytest.raises(ConfigError, match=r"the queries have shape \[8\]; allowed: \[Q, 8\]"):
+    with pytest.raises(ConfigError, match=r"queries have shape \[8\]"):
         nearest(path, vectors[0])

@@ -162,7 +162,7 @@ def test_a_query_becomes_the_vector_of_the_extractor(extracted, toy):
 
 def test_a_piece_in_the_middle_of_a_word_is_no_word(extracted):
     path = extracted / "features.tfrecord"
-    with pytest.raises(ConfigError, match=r"token is 'jack', .* words: jackson it"):
+    with pytest.raises(ConfigError, match="token is 'jack'"):
         nearest(path, "jackson it", feature="piece", token="jack")
 
 
@@ -243,7 +243,7 @@ def test_a_query_computes_the_output_that_is_searched(tmp_path, module, name, ki
 def test_a_file_without_its_settings_takes_vectors_only(tmp_path):
     path = tmp_path / "f.parquet"
     write(path, "parquet", ONE, make_batch(ONE, [1]))
-    with pytest.raises(OutputError, match="does not record how its features were made"):
+    with pytest.raises(OutputError, match="does not record"):
         nearest(path, "it")
 
 

@@ -110,7 +110,7 @@ def test_every_device_gets_its_share():
 def test_a_batch_that_cannot_be_shared_out():
     model_fn = ModelFn(TOY, WEIGHTS, outputs(layers=[-1]))
     step = TensorFlowRuntime("cpu").compile(model_fn.step, model_fn.weights)
-    with pytest.raises(ConfigError, match="12 is not a multiple of the 8 devices; take 16"):
+    with pytest.raises(ConfigError, match=r"12 .* 8 devices; take 16"):
         step(random_batch(TOY, [3] * 12, 4))
 
 
@@ -127,7 +127,7 @@ def test_errors_of_the_input_come_through_as_they_are():
 
 def test_keras_on_another_backend(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    with pytest.raises(ConfigError, match=r"Keras runs on jax; .* KERAS_BACKEND=tensorflow"):
+    with pytest.raises(ConfigError, match="Keras runs on jax"):
         TensorFlowRuntime()
 
 

@@ -58,7 +58,7 @@ def test_input_fn_of_features_in_memory(tokenizer):
     assert [batch["unique_ids"].numpy().tolist() for batch in batches] == [[0, 1, 2], [3]]
     rows = [row for batch in batches for row in batch["input_ids"].numpy().tolist()]
     assert rows == [f.input_ids for f in features]
-    with pytest.raises(ConfigError, match="are 10 long; seq_length is 12"):
+    with pytest.raises(ConfigError, match="10 long; seq_length"):
         input_fn_builder(features, 12)
 
 
@@ -73,7 +73,7 @@ def test_ids_are_any_integers(tokenizer, unique_id):
 @pytest.mark.parametrize("unique_id", [np.int64(-1), np.float64(3), "3"])
 def test_ids_that_are_none(tokenizer, unique_id):
     features = convert_examples_to_features([InputExample(unique_id, "a")], 6, tokenizer)
-    with pytest.raises(ConfigError, match=r"the id of an example is .*; an Estimator's batches"):
+    with pytest.raises(ConfigError, match="the id of an example is"):
         input_fn_builder(features, 6)
 
 

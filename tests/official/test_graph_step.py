@@ -396,7 +396,7 @@ class TestInputs:
                 got = next(results)["layer_output_0"][: LENGTHS[0]]
                 np.testing.assert_allclose(got, STATES[-1][0, : LENGTHS[0]], rtol=0, atol=2e-5)
             else:
-                with pytest.raises(ConfigError, match=r"input_mask has the value 0\.5; allowed: 0"):
+                with pytest.raises(ConfigError, match=r"input_mask .* 0\.5"):
                     next(results)
 
     @pytest.mark.slow
@@ -506,7 +506,7 @@ def test_what_cannot_run_is_one_error(model_fn, message):
 def test_a_checkpoint_path_for_our_own_model_fn(toy):
     outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs))
-    with pytest.raises(ConfigError, match="pass the checkpoint to model_fn_builder"):
+    with pytest.raises(ConfigError, match="model_fn_builder"):
         list(estimator.predict(input_fn, checkpoint_path=f"{toy}/bert_model.ckpt"))
 
 

@@ -210,7 +210,7 @@ def test_outside_of_a_graph_it_is_refused():
 
 def test_a_relative_of_bert_is_refused(graph):
     config = modeling.BertConfig.from_dict({"vocab_size": 30, "model_type": "electra"})
-    with pytest.raises(ConfigError, match=r"the variables of BERT alone; .* model_type electra"):
+    with pytest.raises(ConfigError, match="model_type electra"):
         modeling.BertModel(config, False, tf.constant([[1, 2]]))
 
 
@@ -235,9 +235,9 @@ def test_shapes_of_tensors(graph):
     assert length == 3
     with tf.Session() as session:
         assert session.run(batch, {partly: [[1, 2, 3]] * 4}) == 4
-    with pytest.raises(ValueError, match=r"ids:0 is \(None, 3\); allowed ranks: \[3\]"):
+    with pytest.raises(ValueError, match=r"ids:0 .* ranks: \[3\]"):
         modeling.get_shape_list(partly, 3)
-    with pytest.raises(ValueError, match=r"mine is .*; allowed ranks: \[1, 3\]"):
+    with pytest.raises(ValueError, match=r"mine .* ranks: \[1, 3\]"):
         modeling.get_shape_list(partly, [1, 3], "mine")
 
 
@@ -360,7 +360,7 @@ class TestAssignmentMap:
         names, _ = self.call(write_tf1_checkpoint(tmp_path / "a.ckpt", weights))
         assert names.keys() == {f"bert/{name}" for name in weights}
         weights = {n: v for n, v in weights.items() if "layer_2" not in n}
-        with pytest.raises(CheckpointError, match=r"lacks 16 weights of the BERT enc.*layer_2"):
+        with pytest.raises(CheckpointError, match=r"lacks 16 .*layer_2"):
             self.call(write_tf1_checkpoint(tmp_path / "b.ckpt", weights))
 
     @pytest.mark.slow

@@ -210,5 +210,5 @@ def test_without_the_extra_it_is_named(tmp_path, monkeypatch, module):
 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == module else find(n))
-    with pytest.raises(MissingExtraError, match=r"is not installed. Install it with: .*\[plot\]"):
+    with pytest.raises(MissingExtraError, match=r"is not .*\[plot\]"):
         check_chart(tmp_path / "new.png", overwrite=False)

@@ -74,5 +74,5 @@ def test_texts_with_the_word_in_a_longer_one_do_not_count(settings):
 
 def test_pairs_are_refused(settings):
     pair = Labelled("in.txt", [InputExample(0, "this", "it")], None)
-    with pytest.raises(InputError, match=r"text 1 of in\.txt is a pair"):
+    with pytest.raises(InputError, match=r"text 1 .* is a pair"):
         compare_word(settings, "this", pair)

@@ -72,9 +72,7 @@ def test_a_features_file_gives_the_same_examples(config, given, path, tmp_path):
     assert read.vectors.keys() == wanted.vectors.keys()
     for pair, vectors in wanted.vectors.items():
         np.testing.assert_allclose(read.vectors[pair], vectors, atol=1e-5)
-    with pytest.raises(
-        InputError, match="has 0 word features of layer 0 with pooling max; expected one"
-    ):
+    with pytest.raises(InputError, match="0 word features"):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [0], ["max"])
     assert find_origin(str(tmp_path / "words.npz"), ExtractConfig(), [-1]).pairs == [(2, "mean")]
     with pytest.raises(ConfigError, match="label_field"):
@@ -89,9 +87,7 @@ def test_a_features_file_has_each_layer_once(given, path, tmp_path, settings):
         given |= {"outputs": twice}
         del given["level"], given["layers"]
     extract(ExtractConfig.of(given), path, tmp_path / "words.npz")
-    with pytest.raises(
-        InputError, match=r"has [02] word features of layer \d.*; expected one\. It"
-    ):
+    with pytest.raises(InputError, match=r"has [02] word features"):
         find_origin(str(tmp_path / "words.npz"), ExtractConfig())
 
 
@@ -124,13 +120,11 @@ def test_examples_that_cannot_be_told_apart_are_refused(config, tmp_path, caplog
         (path := tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         return find_origin(str(path), config, [0])
 
-    with pytest.raises(InputError, match="all 4 words have the label 'x'; a classifier needs at l"):
+    with pytest.raises(InputError, match=r"all 4 words .* 'x'"):
         found(origin("x", "x"))
-    with pytest.raises(
-        InputError, match=r"none of the words has a label \(field 'y'\); name a field"
-    ):
+    with pytest.raises(InputError, match=r"none of .* 'y'"):
         found(origin(None, "_"))
-    with pytest.raises(InputError, match="1 different texts, and at most 2 words with the same la"):
+    with pytest.raises(InputError, match="1 different texts"):
         found(origin("x", "y"))  # equal texts count once
 
 

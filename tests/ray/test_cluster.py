@@ -42,7 +42,7 @@ def test_an_actor_gets_what_its_device_is(nodes, device, needed):
 
 
 def test_a_device_that_no_node_has_needs_its_amount():
-    with pytest.raises(ConfigError, match=r"no node .* has a TPU now; pass ray_resources='TPU=1'"):
+    with pytest.raises(ConfigError, match=r"no node .* TPU=1"):
         resources_of_actors(Nodes(HEAD), RaySettings("auto"), "tpu")
     settings = RaySettings.parse("auto", resources="TPU=4")
     assert resources_of_actors(Nodes(HEAD), settings, "tpu") == {"TPU": 4}
@@ -86,7 +86,7 @@ def test_an_error_of_rays_is_one_line(text, line):
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"ray is not installed.*\[ray\]"):
+    with pytest.raises(MissingExtraError, match=r"ray is not .*\[ray\]"):
         check_answers(RaySettings("local"))
 
 
@@ -106,5 +106,5 @@ class TestAddresses:
         monkeypatch.setattr(cluster, "_PROBE_SECONDS", 2.0)
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"127.0.0.1:{other.getsockname()[1]}"
-            with pytest.raises(DeviceError, match=r"what listens there is no Ray"):
+            with pytest.raises(DeviceError, match="there is no Ray"):
                 check_answers(RaySettings(address))

@@ -99,7 +99,7 @@ def test_pairs_words_and_ids_have_columns_of_their_own(toy):
 
 
 def test_what_is_refused(toy, features):
-    with pytest.raises(ConfigError, match="has a column 'mean' already"):
+    with pytest.raises(ConfigError, match="column 'mean' already"):
         features({"text": np.array(["a"], object), "mean": np.zeros(1)})
     with pytest.raises(InputError, match="text"):
         features({"body": np.array(["a"], object)})
@@ -111,7 +111,7 @@ def test_what_is_refused(toy, features):
 @pytest.mark.parametrize("value", [None, float("nan")])
 def test_a_text_that_is_missing_is_named_by_its_row(features, kind, value):
     texts = ["a", "b", value if kind != "arrow" else None]
-    with pytest.raises(InputError, match=r"row 2 \(counted from 0\): 'text' is null"):
+    with pytest.raises(InputError, match=r"row 2 .* 'text' is null"):
         features(BATCHES[kind]({"text": texts}))
 
 

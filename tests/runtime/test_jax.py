@@ -434,20 +434,20 @@ def test_what_jax_does_not_find_is_refused_in_one_line(on_jax, facts, case):
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_what_jax_is_not_set_to_is_refused(device, monkeypatch):
     monkeypatch.setattr(jax_runtime, "_platforms", lambda: "cuda")
-    with pytest.raises(ConfigError, match=r"\(JAX_PLATFORMS\); unset JAX_PLATFORMS$"):
+    with pytest.raises(ConfigError, match=r"unset JAX_PLATFORMS$"):
         jax_runtime.resolve_devices(device)
 
 
 def test_a_backend_that_is_no_runtime(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "torch")
-    with pytest.raises(ConfigError, match=r"Keras runs on torch \(KERAS_BACKEND\); allowed: tens"):
+    with pytest.raises(ConfigError, match="Keras runs on torch"):
         selection.choose_runtime()
-    with pytest.raises(ConfigError, match="KERAS_BACKEND=tensorflow before anything imports Ker"):
+    with pytest.raises(ConfigError, match="KERAS_BACKEND=tensorflow"):
         selection.choose_runtime()
 
 
 def test_jax_where_keras_runs_on_tensorflow():
-    with pytest.raises(ConfigError, match=r"Keras runs on tensorflow; .* KERAS_BACKEND=jax"):
+    with pytest.raises(ConfigError, match="KERAS_BACKEND=jax"):
         make_runtime("jax", "cpu")
 
 
@@ -539,12 +539,12 @@ def test_a_batch_that_does_not_fit():
         return "RESOURCE_EXHAUSTED" in str(error)
 
     with (
-        pytest.raises(DeviceError, match=r"6 rows of 50 tokens .* batch_tokens below 300"),
+        pytest.raises(DeviceError, match=r"6 rows .* below 300"),
         device_errors_explained(batch, lacks_memory),
     ):
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
     with (
-        pytest.raises(DeviceError, match=r"6 rows of 50 tokens fails: .*: kill 7$"),
+        pytest.raises(DeviceError, match=r"6 rows .*: kill 7$"),
         device_errors_explained(batch, lacks_memory),
     ):
         raise RuntimeError("The TPU is already in use by process with pid 7")

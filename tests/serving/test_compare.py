@@ -77,9 +77,7 @@ def test_a_checkpoint_takes_the_settings_of_the_other_side(make, toy, tmp_path):
     assert said(make("small.npz", dtype="int8", scale_from="4"), toy).startswith(CLOSER)
     same = convert(find_checkpoint(toy), tmp_path / "uncased_same", to="safetensors")
     assert said(one, same) == EQUAL
-    with pytest.raises(
-        CheckpointError, match=r"absent is neither a features file or folder.*: there is no"
-    ):
+    with pytest.raises(CheckpointError, match="absent is neither"):
         compare(one, tmp_path / "absent")
 
 

@@ -8,7 +8,7 @@ from bert_features.tpu.chips import parse_topology
 
 @pytest.mark.parametrize("name", ["v9:2x2", "v5e", "v5e:0x2", "v5e:2", "v5e:2x2x2x2", "", "cpu"])
 def test_unknown_topologies(name):
-    with pytest.raises(ConfigError, match=r"unknown topology .* accepted: v2:2x2, .*tpu7x:2x2x1"):
+    with pytest.raises(ConfigError, match="unknown topology"):
         parse_topology(name)
 
 
