@@ -42,7 +42,7 @@ def test_an_actor_gets_what_its_device_is(nodes, device, needed):
 
 
 def test_a_device_that_no_node_has_needs_its_amount():
-    with pytest.raises(ConfigError, match=r"no node .* TPU=1"):
+    with pytest.raises(ConfigError, match=r"no node .*TPU=1"):
         resources_of_actors(Nodes(HEAD), RaySettings("auto"), "tpu")
     settings = RaySettings.parse("auto", resources="TPU=4")
     assert resources_of_actors(Nodes(HEAD), settings, "tpu") == {"TPU": 4}
