@@ -124,6 +124,14 @@ def test_another_checkpoint_has_its_own_numbers_and_the_ids_of_the_vocabulary(mi
     )
 
 
+def test_a_vocabulary_of_another_size_is_another_checkpoint(tmp_path, config, vocabulary, expected):
+    folder = write(tmp_path / "c", config, vocabulary, random_weights(config, scale=0.4))
+    cased = expected["checkpoint"] | {"vocab_size": 28996}
+    assert DATA["checkpoint"]["vocab_size"] == config.vocab_size
+    assert rows(folder, expected)["tutorials"].status == "broken"
+    assert rows(folder, expected | {"checkpoint": cased})["tutorials"].status == "note"
+
+
 def test_a_family_without_segments_is_another_checkpoint(tmp_path):
     found = check_tutorials(str(folder("roberta", tmp_path)), expected=DATA | {"last_layers": 2})
     assert [(each.check, each.status) for each in found] == [("tutorials", "note")]
