@@ -5,6 +5,7 @@ from pathlib import Path
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bert_features.errors import OutputError
@@ -104,6 +105,18 @@ def test_a_flipped_bit_of_a_value_is_noticed(tmp_path: Path, format: str, name: 
     path.write_bytes(content)
     with pytest.raises(OutputError, match=DAMAGE[format]):
         read_features(path, verify=True)
+
+
+def test_a_record_batch_without_the_checksums_that_others_have(tmp_path: Path) -> None:
+    path, copy = tmp_path / "f.arrow", tmp_path / "copy.arrow"
+    write(path, "arrow", ONE, *(make_batch(ONE, [3] * 1024) for _ in range(2)))
+    with pa.ipc.open_file(path) as file, pa.ipc.new_file(copy, file.schema) as written:
+        groups = [*map(file.get_batch_with_custom_metadata, range(file.num_record_batches))]
+        for number, (group, checksums) in enumerate(groups):
+            written.write_batch(group, checksums if number else None)
+    assert len(groups) == 2
+    with pytest.raises(OutputError, match="lost its checksums"):
+        read_features(copy, verify=True)
 
 
 DAMAGE = {
