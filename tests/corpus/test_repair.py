@@ -92,6 +92,10 @@ def test_what_a_killed_repair_left_is_removed(config, inputs, tmp_path, again):
     else:
         extract(config(), inputs, f"{out}/")
     assert {path.name for path in out.iterdir()} == before | {kept}
+    for name in (".finished", "._manifest.json.0123abcd.partial"):  # each of them alone
+        (out / name).mkdir()
+        repair(out)
+        assert not (out / name).exists()
 
 
 def assert_refused(folder, error, message):
