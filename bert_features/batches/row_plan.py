@@ -109,11 +109,6 @@ class Rows:
     attended: np.ndarray | None = None
     scored: np.ndarray | None = None
 
-    @property
-    def num_examples(self) -> int:
-        """N; each example has a row."""
-        return int(self.examples[-1]) + 1
-
     @cached_property
     def starts(self) -> np.ndarray:
         """int64 [R], where each row begins among the tokens."""

@@ -59,7 +59,7 @@ class UnitTable:
         num_pieces = np.zeros(len(runs.texts), np.int32)
         np.add.at(num_pieces, units, sizes)
         return cls(
-            row_splits=np.searchsorted(runs.texts // 2, np.arange(rows.num_examples + 1)),
+            row_splits=np.searchsorted(runs.texts // 2, np.arange(int(rows.examples[-1]) + 2)),
             starts=runs.starts.astype(np.int32),
             ends=runs.ends.astype(np.int32),
             type_ids=(runs.texts % 2).astype(np.int32),

@@ -91,7 +91,15 @@ def doctor(
             findings.append(finding)
             if not as_json:  # on a TPU each check compiles for a while
                 print(_rows([finding]), flush=True)
-    print(_json(findings) if as_json else _summary(findings))
+    if as_json:
+        report = {
+            "bert_features": __version__,
+            "broken": is_broken(findings),
+            "findings": [dataclasses.asdict(finding) for finding in findings],
+        }
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        print(_summary(findings))
     if is_broken(findings):
         raise typer.Exit(1)
 
@@ -133,15 +141,6 @@ def _numbers(
         from bert_features.check.tutorials import check_tutorials
 
         yield from check_tutorials(checkpoint, **how)
-
-
-def _json(findings: list[Finding]) -> str:
-    report = {
-        "bert_features": __version__,
-        "broken": is_broken(findings),
-        "findings": [dataclasses.asdict(finding) for finding in findings],
-    }
-    return json.dumps(report, indent=2, ensure_ascii=False)
 
 
 def _rows(findings: list[Finding]) -> str:

@@ -1,7 +1,7 @@
 """How the rows of each kind of output are put together, where it is not as its level says.
 
 Shape legend: `N` examples of a megabatch, `R` their rows, `T` tokens that the rows own, `W` words,
-`U` vectors of an output, `D` width.
+`U` vectors of an output, `D` width, `K` the most terms of a row or example.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SCORED, TARGET_IDS
 from bert_features.config.poolings import LOOKUP
-from bert_features.extraction.terms import cut_terms, join_terms, terms_of_rows
 from bert_features.formats.records import Rows, splits_of
 
 
@@ -84,6 +83,55 @@ def _scored(output: OutputSpec, computed: DeviceValues) -> Rows:
     return Rows(splits, {"scored_token_ids": ids}, {output.name: computed.values[scored]})
 
 
+def _terms_of_rows(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray) -> Rows:
+    """The terms of each example from the terms of its rows; `first_rows` are int64 [N].
+
+    `values` are what `encoder.terms.heaviest` gives, [R, 2 K + 1]. A term of several windows has
+    its largest weight; so the heaviest terms of a text are exact.
+    """
+    ids, weights = np.split(values[:, :-1], 2, axis=1)
+    if len(ids) == len(first_rows):  # a row for each example, whose terms are in order
+        kept = ~(weights <= output.min_weight)
+        columns = {"term_ids": ids[kept].astype(np.int32)}
+        return Rows(splits_of(kept.sum(1)), columns, {output.name: weights[kept][:, None]})
+    lengths = np.diff(np.append(first_rows, len(ids)))
+    return _join_terms(output, lengths * ids.shape[1], ids, weights)
+
+
+def _cut_terms(output: OutputSpec, values: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
+    """int64 [N]: the terms of each example beyond its K heaviest; of several windows at least."""
+    counts = values[:, -1].astype(np.int64) - output.max_units
+    cut: np.ndarray = np.maximum.reduceat(np.maximum(counts, 0), first_rows)
+    return cut
+
+
+def _join_terms(
+    output: OutputSpec, lengths: np.ndarray, ids: np.ndarray, weights: np.ndarray
+) -> Rows:
+    """Each term once, the heaviest first and of equal ones the lower id; at most K of an example.
+
+    Args:
+      output: the output.
+      lengths: the number of terms of each example, int64 [N]; a term may be there several times.
+      ids: of these terms.
+      weights: of these terms.
+    """
+    number, examples = len(lengths), np.repeat(np.arange(len(lengths)), lengths)
+    ids, weights = ids.reshape(-1).astype(np.int32), weights.reshape(-1)
+    kept = ~(weights <= output.min_weight)  # NaN stays, and is counted
+    examples, ids, weights = examples[kept], ids[kept], weights[kept]
+    order = np.lexsort((-weights, ids, examples))  # of equal terms the heaviest comes first
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (np.diff(examples[order]) != 0) | (np.diff(ids[order]) != 0)
+    order = order[is_first]
+    order = order[np.lexsort((ids[order], -weights[order], examples[order]))]
+    starts = splits_of(np.bincount(examples[order], minlength=number))
+    ranks = np.arange(len(order)) - starts[examples[order]]
+    order = order[ranks < output.max_units]
+    splits = splits_of(np.bincount(examples[order], minlength=number))
+    return Rows(splits, {"term_ids": ids[order]}, {output.name: weights[order, None]})
+
+
 _AS_ITS_LEVEL = Assembly()
 # By kind and level, and where that matters the pooling.
 _KINDS: dict[tuple[str, ...], Assembly] = {
@@ -95,12 +143,12 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
     ),
     ("sparse", "term"): Assembly(
         "sequence",
-        lambda output, computed: terms_of_rows(output, computed.values, computed.first_rows),
-        lambda output, computed: cut_terms(output, computed.values, computed.first_rows),
+        lambda output, computed: _terms_of_rows(output, computed.values, computed.first_rows),
+        lambda output, computed: _cut_terms(output, computed.values, computed.first_rows),
     ),
     ("sparse", "term", LOOKUP): Assembly(
         "token",
-        lambda output, computed: join_terms(
+        lambda output, computed: _join_terms(
             output,
             np.diff(computed.splits),
             computed.megabatch.columns["values"][computed.tokens],

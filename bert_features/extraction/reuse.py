@@ -188,7 +188,9 @@ class Reuse:
             new = {key: text for key, text in texts.items() if key not in known}
             if new:
                 chunk = input_fn.lay_out(list(new.values()), computed)
-                tokens = dict(zip(new, _tokens_of_examples(chunk), strict=True))
+                of_rows = chunk.columns["unique_ids"] - chunk.columns["unique_ids"][0]
+                counts = np.bincount(of_rows, chunk.columns["lengths"]).astype(int).tolist()
+                tokens = dict(zip(new, counts, strict=True))
                 sieve.tokens_by_key |= tokens
                 sieve.new += new
                 sieve.chunks.append(chunk)
@@ -281,10 +283,3 @@ class _Sieve:
     tokens: int = 0
     tokens_by_key: dict[bytes, int] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
-
-
-def _tokens_of_examples(chunk: Chunk) -> list[int]:
-    """The tokens of all rows of each example."""
-    examples = chunk.columns["unique_ids"] - chunk.columns["unique_ids"][0]
-    tokens: list[int] = np.bincount(examples, chunk.columns["lengths"]).astype(int).tolist()
-    return tokens

@@ -89,7 +89,8 @@ def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
     levels = level_of_columns(features)
     columns: dict[str, Any] = {}
     for name in table.column_names:
-        array = one_array(table[name])
+        column = table[name]  # a copy only where it has several chunks
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         level = levels.get(name)
         if level is not None:
             splits = splits_of(array)
@@ -102,11 +103,6 @@ def convert_from_arrow(table: Any, features: Sequence[Feature]) -> FeatureBatch:
             key = "unique_ids" if name == "unique_id" else name
             columns[key] = _to_numpy(flat)
     return convert_to_batch(columns, features)
-
-
-def one_array(column: Any) -> Any:
-    """A column of a table as one `pyarrow.Array`; a copy only where the column has several."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def values_of(array: Any, feature: Feature) -> np.ndarray:

@@ -6,7 +6,7 @@ import logging
 import threading
 import weakref
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -160,7 +160,12 @@ class FeatureFolder(_Parts):
         self._manifest = Manifest.read(self.path)
         self.format = self._manifest.format
         self._finished = _finished(self._manifest)
-        _check_complete(self.path, self.shards, names)
+        missing = [name for name in map(name_of, self.shards) if name not in names]
+        if missing:
+            raise OutputError(
+                f"cannot read {self.path}: {len(missing):,} of its {len(self.shards):,} shards not "
+                f"found, {missing[0]} first; {how_to_mend(self.path, 'them')}"
+            )
 
     def _read_header(self) -> Header:
         from bert_features.formats import FORMATS  # which itself needs this module
@@ -337,16 +342,6 @@ def _finished(manifest: Manifest) -> tuple[FinishedEntry, ...]:
             "resume it"
         )
     return manifest.finished
-
-
-def _check_complete(folder: Location, shards: Sequence[Location], names: Collection[str]) -> None:
-    """Refuses a folder in which the file of a shard is missing."""
-    missing = [name for name in map(name_of, shards) if name not in names]
-    if missing:
-        raise OutputError(
-            f"cannot read {folder}: {len(missing):,} of its {len(shards):,} shards not found, "
-            f"{missing[0]} first; {how_to_mend(folder, 'them')}"
-        )
 
 
 def _difference(features: Sequence[Feature], first: Sequence[Feature], name: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.convert import write_checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.modules.sentence_transformers import read_dense
@@ -189,7 +188,11 @@ class BertFeatures(TrainedLayer):
         # Making random values that the checkpoint's replace at once would take seconds.
         initializer = settings.pop("initializer", None)
         configs = _outputs_of(outputs, settings)
-        _warn_of_text_changes(source, configs)
+        lower_cases = source.do_lower_case is True
+        changes = auto_text_changes(source, configs, tokenizer_lower_cases=lower_cases)
+        if described := changes.describe():
+            message = "%s: pooling 'auto' %s; this layer takes ids, so do that before you tokenise"
+            logger.warning(message, source.name, described)
         # A saved model needs no checkpoint to know it.
         if uses_auto_pooling(configs):
             settings["auto"] = auto_pooling(source, configs)
@@ -333,14 +336,3 @@ def _outputs_of(outputs: Outputs | None, settings: dict[str, Any]) -> tuple[Outp
     """The outputs, or the single one whose settings are among these, from which they are taken."""
     flat = {name: settings.pop(name) for name in [*settings] if name in _OF_OUTPUTS}
     return gather_outputs(flat, outputs)
-
-
-def _warn_of_text_changes(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> None:
-    lower_cases = checkpoint.do_lower_case is True
-    changes = auto_text_changes(checkpoint, outputs, tokenizer_lower_cases=lower_cases)
-    if described := changes.describe():
-        logger.warning(
-            "%s: pooling 'auto' %s; this layer takes ids, so do that before you tokenise",
-            checkpoint.name,
-            described,
-        )

@@ -193,7 +193,8 @@ def find_texts(
             for example in islice(examples, records):
                 count, crc = count + 1, example.checksum(crc)
                 if example.unique_id in ids:
-                    texts[example.unique_id] = _text_of(example)
+                    both = (example.text_a, example.text_b)
+                    texts[example.unique_id] = " ||| ".join(t for t in both if t is not None)
             same &= count == records and crc32c in (None, as_hex(crc))
         # Other ids may belong to the same texts.
         if not same or next(examples, None) is not None or not texts.keys() >= set(ids):
@@ -217,7 +218,3 @@ def _read(file: FeatureFile, paths: Sequence[str]) -> Iterator[InputExample]:
     with contextlib.closing(Ids(sources[0])) as ids:
         for source in sources:
             yield from registry.read(source, ids)
-
-
-def _text_of(example: InputExample) -> str:
-    return " ||| ".join(text for text in (example.text_a, example.text_b) if text is not None)

@@ -139,8 +139,13 @@ class Search:
 
     def _add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
         upper, errors = self._compare(vectors)
-        # An equal similarity further on changes nothing, so `>`.
-        near = upper > self._bounds()
+        # What a vector must exceed to be a hit, float32 [Q], in units of the query's length.
+        least = np.array([hits.bound(self._top) for hits in self._hits])
+        if not self._cosine:
+            least /= self._lengths
+        with np.errstate(over="ignore"):
+            least = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
+        near = upper > least  # an equal similarity further on changes nothing
         for query in np.flatnonzero(near.any(axis=0)):
             rows = np.flatnonzero(near[:, query])
             if len(rows) > self._top:
@@ -150,14 +155,6 @@ class Search:
             exact = self._exact(vectors[rows], self._queries[query], self._lengths[query])
             places = records[rows], positions[rows]
             self._hits[query] = self._hits[query].joined(self._top, exact, *places)
-
-    def _bounds(self) -> np.ndarray:
-        """What a vector must exceed to be a hit, float32 [Q], in units of the query's length."""
-        least = np.array([hits.bound(self._top) for hits in self._hits])
-        if not self._cosine:
-            least /= self._lengths
-        with np.errstate(over="ignore"):
-            return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
     def _compare(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds of the similarities, in units of the query's length.

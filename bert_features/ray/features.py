@@ -94,7 +94,13 @@ class Features:
           ConfigError: a column has the name of an output.
           InputError: a column is missing, or a row is no text.
         """
-        self._check_names(batch)
+        names = set(column_names(batch) or ())
+        for output in self._extractor.outputs:
+            if output.name in names:
+                raise ConfigError(
+                    f"the dataset has a column {output.name!r} already, which is the name of an "
+                    "output; name the output by outputs, or drop the column"
+                )
         records = self._extractor(batch, **self._fields)
         columns = {
             output.name: (output, [record.features[output.name] for record in records])
@@ -107,15 +113,6 @@ class Features:
         for name, column in columns.items():
             batch = batch.append_column(name, _arrow_column(*column))
         return batch
-
-    def _check_names(self, batch: Any) -> None:
-        names = set(column_names(batch) or ())
-        for output in self._extractor.outputs:
-            if output.name in names:
-                raise ConfigError(
-                    f"the dataset has a column {output.name!r} already, which is the name of an "
-                    "output; name the output by outputs, or drop the column"
-                )
 
 
 def _numpy_column(output: OutputSpec, rows: list[np.ndarray]) -> np.ndarray:

@@ -111,12 +111,6 @@ def traced_for_jax(device_kind: str, *, fused: bool = False) -> Iterator[None]:
         yield
 
 
-def _has_fused_attention(device: Any) -> bool:
-    """Whether cuDNN's attention runs on a device: NVIDIA's GPUs from Ampere on."""
-    generation = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
-    return generation is not None and int(generation[1]) >= _AMPERE
-
-
 def shared_out(
     step: Callable[[Any, Any], dict[str, Any]], mesh: Mesh
 ) -> Callable[[Any, Any], dict[str, Any]]:
@@ -191,7 +185,10 @@ class _ShardedStep(CompiledStep):
 
     def __init__(self, step: Step, weights: Sequence[Any], devices: Devices) -> None:
         self._devices = devices
-        fused = _has_fused_attention(devices.devices[0])
+        # cuDNN's attention runs on NVIDIA's GPUs from Ampere on.
+        capability = str(getattr(devices.devices[0], "compute_capability", ""))
+        generation = re.fullmatch(r"(\d+)\.\d+", capability)
+        fused = generation is not None and int(generation[1]) >= _AMPERE
         mesh = Mesh(np.array(devices.devices), (_DATA,))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._row_sharding = NamedSharding(mesh, PartitionSpec(_DATA))
@@ -218,7 +215,11 @@ class _ShardedStep(CompiledStep):
         self._devices.check_rows(len(next(iter(batch.values()))))
         with device_errors_explained(batch, _lacks_memory):
             inputs = jax.device_put(dict(batch), self._row_sharding)
-            outputs = self._dispatch(inputs)
+            with warnings.catch_warnings():
+                # Inputs are donated so that the step can use their memory. No output has their
+                # shape.
+                warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+                outputs: dict[str, Any] = self._run(self._weights, inputs)
             for value in outputs.values():
                 value.copy_to_host_async()
 
@@ -227,13 +228,6 @@ class _ShardedStep(CompiledStep):
                 return {name: np.asarray(value) for name, value in outputs.items()}
 
         return Started(wait, lambda: all(value.is_ready() for value in outputs.values()))
-
-    def _dispatch(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        with warnings.catch_warnings():
-            # Inputs are donated so that the step can use their memory. No output has their shape.
-            warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-            outputs: dict[str, Any] = self._run(self._weights, inputs)
-            return outputs
 
 
 def _leave_accelerators_to_jax() -> None:

@@ -49,7 +49,12 @@ def make_app(service: Service) -> Guard:
     _add_embeddings(app, service)
     _add_state(app, service)
     app.router.routes.extend(page_routes())
-    _add_failures(app)
+    for kind, explain in _EXPLANATIONS.items():
+
+        async def refuse(request: Request, error: Exception, explain: Any = explain) -> Response:
+            return explain(request, error).to_response()
+
+        app.add_exception_handler(kind, refuse)
     _state_limits(app, service, _models(service))
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     return Guard(app, service, paths)
@@ -238,15 +243,6 @@ async def _in_time(request: Request, service: Service, work: Awaitable[Answer]) 
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _add_failures(app: FastAPI) -> None:
-    for kind, explain in _EXPLANATIONS.items():
-
-        async def refuse(request: Request, error: Exception, explain: Any = explain) -> Response:
-            return explain(request, error).to_response()
-
-        app.add_exception_handler(kind, refuse)
 
 
 def _explain_path(request: Request, error: HTTPException) -> RequestError:

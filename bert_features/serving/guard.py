@@ -77,21 +77,18 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         for host in headers.getlist("host"):
-            self._check_host(host)
+            if self._hosts is not None and not is_for(self._hosts, host):
+                raise RequestError(
+                    "misdirected_request",
+                    f"Host is {host[:100]!r}; allowed: {', '.join(self._hosts)}. To allow another "
+                    "name, start the service with --allowed-hosts NAME",
+                )
         if scope["path"].startswith(_GUARDED):
             self._check_token(headers.get("authorization", ""))
         if scope["path"].startswith("/v1/") and scope["method"] == "POST":
             if self._running > self._service.settings.limits.requests:
                 raise self._service.overloaded("too many requests are being answered")
             self._check_body(headers)
-
-    def _check_host(self, host: str) -> None:
-        if self._hosts is not None and not is_for(self._hosts, host):
-            raise RequestError(
-                "misdirected_request",
-                f"Host is {host[:100]!r}; allowed: {', '.join(self._hosts)}. To allow another "
-                "name, start the service with --allowed-hosts NAME",
-            )
 
     def _check_token(self, authorization: str) -> None:
         digest = self._service.settings.token_digest

@@ -75,7 +75,8 @@ def fetch(url: str) -> Path:
         entries = dict(sorted(_entries(filesystem, folder)))
     file = "" if file == SAVED_MODEL else file
     parts = [name for name in entries if _is_part(name, file)]
-    weights = {name for name in parts if _holds_weights(name)}
+    bases = {name: posixpath.basename(name) for name in parts}
+    weights = {n for n, base in bases.items() if _WEIGHTS.fullmatch(base) or is_weights_file(base)}
     if not (weights & {file, f"{prefix_of(file)}.index"} if file else weights):
         parent = url.rstrip("/").removesuffix(f"/{file}")
         raise other_files.refusal(
@@ -129,11 +130,6 @@ def _is_part(name: str, file: str) -> bool:
     if name == file or not _WEIGHTS.fullmatch(base):
         return name == file or base in _BESIDE_WEIGHTS
     return "/" in name or not file or is_index(file) or prefix_of(name) == prefix_of(file)
-
-
-def _holds_weights(name: str) -> bool:
-    base = posixpath.basename(name)
-    return _WEIGHTS.fullmatch(base) is not None or is_weights_file(base)
 
 
 def _copied(url: str, filesystem: Any, folder: str, entries: Mapping[str, Entry]) -> Path:
