@@ -30,7 +30,13 @@ def make_manifest(
         format=format,
         suffix=SUFFIX[format],
         id_type=id_type,
-        recipe=make_recipe(checkpoint={"name": "naïve 東京", "sha256": "ab", "bert_config": {}}),
+        recipe=make_recipe(
+            checkpoint={
+                "name": "naïve 東京",
+                "sha256": "ab",
+                "bert_config": {"num_hidden_layers": 3},
+            }
+        ),
         inputs=(of_input,),
         shards=tuple(shards),
     )
