@@ -110,11 +110,6 @@ def test_a_bit_of_the_encoder_is_another_hash(copy, safetensors, bit):
     assert changed != weights_sha256(find_checkpoint(safetensors))
 
 
-def test_rounded_weights_are_others(copy, safetensors):
-    half = save(lambda tensors: {n: v.astype(np.float16) for n, v in tensors.items()})(copy)
-    assert weights_sha256(find_checkpoint(half)) != weights_sha256(find_checkpoint(safetensors))
-
-
 def test_a_head_counts_for_the_outputs_that_use_it(copy, safetensors, tmp_path):
     pooled = {"name": "pooled", "level": "sequence", "pooling": "pooler"}
     outputs = [pooled, {"name": "plain", "layers": [-1]}]

@@ -220,14 +220,6 @@ def test_an_unknown_casing(write_source, tmp_path, caplog):
     assert find_checkpoint(told).do_lower_case is False
 
 
-def test_an_incomplete_source_leaves_nothing(write_source, tmp_path):
-    folder = write_source(kind="safetensors")
-    (folder / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="is truncated or corrupt"):
-        convert(find_checkpoint(folder), tmp_path / "out", to="tf1")
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_a_write_that_fails_leaves_what_was_there(write_source, tmp_path, monkeypatch):
     source = find_checkpoint(write_source(kind="tf1"))
     out = convert(source, tmp_path / "out", to="tf1")

@@ -51,18 +51,6 @@ def test_what_is_no_file_is_refused_where_a_file_is_read(kind, name, safetensors
         find_checkpoint(safetensors, vocab_file=os.devnull)
 
 
-def test_config_vocabulary_and_activation_can_be_given(safetensors, tf1, tmp_path):
-    shutil.copy(safetensors / "model.safetensors", tmp_path / "w.safetensors")
-    found = find_checkpoint(
-        tmp_path / "w.safetensors",
-        config_file=tf1 / "bert_config.json",
-        vocab_file=tf1 / "vocab.txt",
-        hidden_act="gelu_erf",
-    )
-    assert found.config.hidden_act == "gelu_erf"
-    assert found.vocab_file == tf1 / "vocab.txt"
-
-
 def test_the_embedded_model(minilm_dir):
     checkpoint = find_checkpoint("minilm")
     assert checkpoint.do_lower_case is True

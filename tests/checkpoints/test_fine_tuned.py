@@ -1,7 +1,5 @@
 """Checkpoints of fine-tuned models: features of each, its head skipped and listed."""
 
-import logging
-
 import keras
 import numpy as np
 import pytest
@@ -31,22 +29,6 @@ def assert_features(folder, weights, *, config=TOY):
     kernel, bias = (weights[f"pooler/dense/{part}"] for part in ("kernel", "bias"))
     wanted = np.tanh(states[-1][0, 0] @ kernel + bias)
     np.testing.assert_allclose(record.features["pooled"], wanted, rtol=0, atol=2e-5)
-
-
-def test_a_classifier_of_run_classifier(tmp_path, caplog):
-    """google-research/bert's run_classifier.py saves its head, Adam's slots and the step."""
-    caplog.set_level(logging.INFO, "bert_features")
-    head = {"output_weights": np.ones((2, 8), np.float32), "output_bias": np.ones(2, np.float32)}
-    slots = {
-        f"{name}/{slot}": np.zeros_like(value)
-        for name, value in {**head, "bert/pooler/dense/bias": WEIGHTS["pooler/dense/bias"]}.items()
-        for slot in ("adam_m", "adam_v")
-    }
-    extra = {**head, **slots, "global_step": np.int64(343)}
-    folder = write_directory(tmp_path / "uncased", TOY, TOY_VOCAB, WEIGHTS, kind="tf1", extra=extra)
-    google = TOY.model_copy(update={"hidden_act": "gelu_tanh"})
-    assert_features(folder, WEIGHTS, config=google)
-    assert "ignoring the heads output_bias, output_weights" in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 import typer
@@ -94,24 +93,6 @@ def test_every_command_has_examples_that_parse(name):
             command = command.commands[kind]
         assert own == name
         command.make_context(name, arguments)
-
-
-# Where a command's own tests are, if not in test_NAME.py here.
-TESTS = {
-    "plan": "corpus/test_preview.py",
-    "status": "corpus/test_hosts.py",
-    "serve": "serving/test_run.py",
-    "convert": "checkpoints/test_convert.py",
-    "export": "export/test_command_line.py",
-    "doctor": "check/test_examination.py",
-    "compile": "tpu/test_compile.py",
-}
-
-
-@pytest.mark.parametrize("name", HELP_ORDER)
-def test_every_command_has_tests(name):
-    path = Path(__file__).parents[1] / TESTS.get(name, f"cli/test_{name}.py")
-    assert re.search(rf"[\"' ]{name}[\"' ]", path.read_text(encoding="utf-8"))
 
 
 def test_an_argument_that_is_given_as_an_option_is_named():

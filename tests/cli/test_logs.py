@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -69,13 +68,6 @@ def test_progress_has_its_numbers_as_fields(clock, caplog):
     fields = {"examples": 30, "total": 90, "tokens": 500, "tokens_per_second": 15.0}
     assert {name: line[name] for name in fields} == fields
     assert line["seconds_left"] == 60
-
-
-def test_there_is_no_bar(monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with log_form(as_json=True):
-        assert ProgressDisplay()._bar is None
-    assert ProgressDisplay()._bar is not None
 
 
 def test_control_characters_do_not_reach_the_terminal():

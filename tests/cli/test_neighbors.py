@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bert_features import read_features
-from bert_features.formats import open_writer
 from tests.cli.command_line import run
 
 ROWS = [("a1", "is it ?"), ("b2", "no it is not ."), ("c3", "the a b")]
@@ -80,25 +79,6 @@ def test_the_texts_of_another_input_are_refused(features, toy, tmp_path, caplog,
     result = run(*arguments, "--texts", features.with_name("rows.jsonl"))
     assert result.exit_code == 0, result.output
     assert "is it ?" in result.stdout or "no it is not ." in result.stdout
-
-
-def test_of_a_file_without_the_checksum_only_the_number_is_compared(features, tmp_path, caplog):
-    source = read_features(features)
-    metadata = {n: v for n, v in source.metadata.items() if n != "texts_crc32c"}
-    assert len(metadata) < len(source.metadata)
-    old = tmp_path / "old.parquet"
-    with open_writer(
-        old, format="parquet", features=source.features, metadata=metadata, id_type="str"
-    ) as writer:
-        for batch in source._batches(range(len(source))):
-            writer.write(batch)
-    arguments = ["neighbors", old, "--feature", "text", "--query-id", "c3", "--texts"]
-    for name, rows in OTHERS.items():
-        result = run(*arguments, write_rows(tmp_path / "others.jsonl", rows))
-        assert (result.exit_code == 0) == (
-            rows != OTHERS["other ids"] and len(rows) == len(ROWS)
-        ), name
-    assert "has no checksum of its texts: only their number was compared" in caplog.text
 
 
 def test_a_query_by_id_needs_no_checkpoint(features, monkeypatch):

@@ -3,15 +3,12 @@
 The same settings are tried through a config file where a user would write them there.
 """
 
-import gzip
-
 import numpy as np
 
 from bert_features import FeatureExtractor, InputExample, read_features
 from tests.cli.command_line import SMALL, run
 
 SETTINGS = {"do_lower_case": True, "max_seq_length": 16, "batch_size": 8}
-CONLL = "is\tO\nJackson\tB-PER\n\u200b\tO\n\n?\tO\n\n"
 
 
 def write(tmp_path, name, text):
@@ -57,18 +54,3 @@ def test_outputs_by_option_by_config_and_by_python_are_the_same(toy, tmp_path, o
     metadata = read_features(out / "a.parquet").metadata
     assert [o["name"] for o in metadata["recipe"]["settings"]["outputs"]] == ["t", "w", "s"]
     assert [f["pooling"] for f in metadata["features"]] == ["none", "first_last", "mean"]
-
-
-def test_conll_gives_one_vector_for_each_word(toy, tmp_path, out):
-    path = tmp_path / "in.conll.gz"
-    path.write_bytes(gzip.compress(CONLL.encode()))
-    options = ["--checkpoint", toy, "--layers=-1", "--level", "word", *SMALL]
-    result = run("extract", path, "-o", out / "o.parquet", *options)
-    assert result.exit_code == 0, result.output
-    assert "words      4" in result.stdout
-    assert "1 words vanished in cleaning, 0 were cut off; their vectors are zero," in result.stdout
-    first, second = read_features(out / "o.parquet")
-    assert first.words == ("is", "Jackson", "\u200b")
-    assert first.word_spans.num_pieces.tolist() == [1, 2, 0]
-    assert first.features["features"].shape == (3, 8)
-    assert second.words == ("?",)

@@ -1,13 +1,12 @@
 """The progress display: a bar on a terminal, else log lines; amounts and speeds by hand."""
 
 import logging
-import time
 
 import pytest
 from rich.console import Console
 
 from bert_features.cli import progress
-from bert_features.cli.progress import Heartbeat, ProgressDisplay
+from bert_features.cli.progress import ProgressDisplay
 from tests.clocks import stop_clock
 
 
@@ -40,24 +39,6 @@ def test_the_first_step_is_not_part_of_the_speed(clock, lines):
         clock(10)
         display.update(16, None, 3000)
     assert lines() == ["8 examples, …", "16 examples, 200 tokens/s"]
-
-
-def test_a_heartbeat_says_what_is_being_done(lines, monkeypatch):
-    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
-
-    def wait_for(text):
-        deadline = time.monotonic() + 60
-        while not any(line.startswith(text) for line in lines()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    with Heartbeat("compiling 8 x 16") as heartbeat:
-        wait_for("compiling 8 x 16 (0 s so far)")
-        heartbeat.doing = "compiling 8 x 32"
-        wait_for("compiling 8 x 32 (")
-    count = len(lines())
-    time.sleep(0.1)
-    assert len(lines()) == count  # it ends with its block
 
 
 def test_a_terminal_gets_a_bar(clock, lines, monkeypatch, capsys):

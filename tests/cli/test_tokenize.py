@@ -46,23 +46,6 @@ def test_special_tokens_stand_where_extract_puts_them(toy_tokens):
     assert toy_tokens("in.txt", content, *cut[1:])[0] == "is this jack no it"
 
 
-def test_it_reads_what_extract_reads(toy_tokens):
-    table = 'key,body,other\nx,"the a\nb",is\ny,not,\n'
-    options = ["--text-field", "body", "--text-b-field", "other", "--id-field", "key"]
-    assert toy_tokens("in.csv", table, *options) == ["the a b is", "not"]
-    assert toy_tokens("in.tsv", 'text\n"a\n') == ["[UNK] a"]
-    assert toy_tokens("in.tsv", 'text\n"a"\n', "--input-format", "csv") == ["a"]
-    lines = json.dumps({"tokens": ["jacksonville", "", "is"]})
-    assert toy_tokens("in.jsonl", lines) == ["jack ##son ##ville is"]
-    words = toy_tokens("in.conll", "the O\na O\n\nb O\n")
-    assert words == ["the a", "b"]
-    assert toy_tokens("in", "the\n\n", "--input-format", "conll") == ["the"]
-    assert toy_tokens("in.csv", "text;id\na, b;1\n") == ["a [UNK] b"]
-    by_number = ["--text-field", "2", "--delimiter", "\\t"]
-    assert toy_tokens("in.csv", "1\ta, b\n", *by_number) == ["a [UNK] b"]
-    assert toy_tokens("in.json", '[{"text": "the"},\n{"text": "a"}]') == ["the", "a"]
-
-
 @pytest.mark.parametrize("from_stdin", [False, True])
 def test_what_looks_like_another_format_is_warned_of(toy, tmp_path, caplog, from_stdin):
     lines = '[{"text": "a"},\n{"text": "b"}]\n'

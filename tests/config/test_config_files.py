@@ -1,7 +1,5 @@
 """Files of settings: by path, or by the name of one that comes with the package."""
 
-import os
-
 from bert_features.config.extract_config import ExtractConfig
 
 
@@ -19,11 +17,3 @@ def test_a_file_of_that_name_comes_first_and_a_folder_does_not(tmp_path, monkeyp
     (tmp_path / "pogiatzis").unlink()
     (tmp_path / "pogiatzis").mkdir()
     assert ExtractConfig.load("pogiatzis").outputs[0].combine == "sum"
-
-
-def test_a_pipe_is_read():
-    reader, writer = os.pipe()
-    os.write(writer, b"batch_size = 8\n")
-    os.close(writer)
-    assert ExtractConfig.load(f"/dev/fd/{reader}").batch_size == 8
-    os.close(reader)

@@ -21,13 +21,6 @@ def write(tmp_path, text):
     return path
 
 
-def test_overrides_take_precedence(tmp_path):
-    path = write(tmp_path, 'layers = [-1, "embeddings"]\nbatch_size = 8\n')
-    config = ExtractConfig.load(path, batch_size=64)
-    assert config.outputs[0].layers == (-1, "embeddings")
-    assert config.batch_size == 64
-
-
 @pytest.mark.parametrize(
     ("layers", "wanted"),
     [
@@ -68,11 +61,6 @@ def test_its_repr_shows_what_was_set():
     config = ExtractConfig(layers=-1, outputs=[{"name": "a"}])
     assert repr(config) == "ExtractConfig(outputs=(OutputConfig(name='a', layers=(-1,)),))"
     assert repr(ExtractConfig(layers=-1)) == "ExtractConfig(outputs=(OutputConfig(layers=(-1,)),))"
-
-
-def test_rows_are_as_long_as_the_checkpoint_allows_unless_a_limit_is_set():
-    assert ExtractConfig().row_length(TOY, "toy") == TOY.max_position_embeddings == 24
-    assert ExtractConfig(max_seq_length=24).row_length(TOY, "toy") == 24
 
 
 def test_a_cache_implies_dedupe():

@@ -4,7 +4,6 @@ import pytest
 
 from bert_features.config import json_files
 from bert_features.config.json_files import read_json, read_json_object
-from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError
 
 
@@ -35,11 +34,3 @@ def test_a_file_without_an_end_is_not_read_whole(monkeypatch):
 def test_paths_that_cannot_be_read(tmp_path, name):
     with pytest.raises(CheckpointError, match="cannot read"):
         read_json(tmp_path / name)
-
-
-def test_messages_show_a_part_of_a_value():
-    assert shown("gelu") == "'gelu'"
-    assert shown(["gelu"]) == "['gelu']"
-    assert len(shown("x" * 10_000)) <= 200
-    assert len(shown(10**4000)) <= 200
-    assert len(shown([[[["x" * 99] * 99] * 99] * 99] * 99)) <= 200

@@ -7,7 +7,6 @@ import pytest
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.config.features import Feature
 from bert_features.config.kinds import KINDS
-from bert_features.config.layers import resolve_layers
 from bert_features.config.output_specs import blocks_needed, output_names, plan_outputs
 from bert_features.config.outputs import OUTPUT_SETTINGS, OutputConfig
 from bert_features.config.poolings import POOLING_ALIASES, POOLINGS, AutoPooling, DenseModule
@@ -18,10 +17,6 @@ from tests.toy import TOY  # three blocks of width 8
 
 def plan(*outputs, **auto):
     return plan_outputs([OutputConfig.of(output) for output in outputs], TOY, **auto)
-
-
-def test_layers_resolve_from_either_end():
-    assert resolve_layers([-1, 0, 1, "embeddings"], 3) == (3, 1, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +92,6 @@ def test_the_metadata_of_an_output_is_that_of_a_feature():
     }
     assert spec.to_metadata() == feature.to_metadata() == whole
     assert "states" not in spec.to_metadata()
-
-
-def test_every_level_has_a_pooling_if_none_is_named():
-    assert [s.pooling for s in plan({"layers": [0], "level": "word"})] == ["mean"]
-    assert [s.pooling for s in plan({"layers": [0], "level": "sequence"})] == ["mean"]
 
 
 def test_poolings_side_by_side():

@@ -1,15 +1,12 @@
 """Inputs: what globs and folders stand for, and what is refused."""
 
 import os
-import threading
 
 import pytest
 
-from bert_features.corpus import inputs
-from bert_features.corpus.inputs import find_inputs, look_up, look_up_all, place_of
+from bert_features.corpus.inputs import find_inputs, place_of
 from bert_features.errors import InputError
 from bert_features.formats.manifest import MANIFEST
-from tests.s3_server import BUSY
 
 
 @pytest.fixture
@@ -100,17 +97,3 @@ def test_a_pipe_is_no_manifest(tmp_path):
     (tmp_path / "a.txt").write_text("a b\n")
     os.mkfifo(tmp_path / MANIFEST)  # opening it would wait for a writer
     assert find_inputs(tmp_path) == (f"{tmp_path}/{MANIFEST}", f"{tmp_path}/a.txt")
-
-
-def test_addresses_are_looked_up_several_at_a_time(monkeypatch):
-    together = threading.Barrier(4, timeout=60)
-    monkeypatch.setattr(inputs, "look_up", lambda path: together.wait())
-    assert sorted(look_up_all([f"memory://bucket/{i}.txt" for i in range(4)])) == [0, 1, 2, 3]
-
-
-def test_a_busy_server_is_asked_again_for_an_input(s3):
-    s3.filesystem.pipe_file(f"{s3.bucket}/in.txt", b"a b\n")
-    left = [BUSY]  # the driver makes two attempts here, see the fixture
-    s3.fail = lambda method, path: left.pop() if left else None
-    assert look_up(f"{s3.bucket}/in.txt").bytes == 4
-    assert not left

@@ -10,7 +10,7 @@ from bert_features.config.input_format import InputFormat
 from bert_features.errors import InputError
 from bert_features.readers.examples import read_examples
 from bert_features.readers.input_example import InputExample
-from tests.readers.inputs import COMPRESS, count_examples, read, write
+from tests.readers.inputs import COMPRESS, read, write
 
 LIMIT = 1 << 15
 # The beginning of an input, a part that repeats without end, and the line that the error names.
@@ -85,13 +85,6 @@ def test_a_compressed_line_without_end(tmp_path, object_store, suffix):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2_000_000
-
-
-def test_counting_keeps_to_the_limit(tmp_path):
-    path = write(tmp_path, "in.jsonl", '{"text": "a"}\n' + " " * 100 + "\n")
-    assert count_examples(path, InputFormat(max_line_bytes=101)) == 1
-    with pytest.raises(InputError, match=r"in\.jsonl, line 2: the line is longer than 100 bytes"):
-        count_examples(path, InputFormat(max_line_bytes=100))
 
 
 def test_the_limit_is_exact_and_counts_bytes(tmp_path):

@@ -80,16 +80,6 @@ def test_a_file_of_a_dataset_of_the_hugging_face_hub(monkeypatch):
             read("hf://datasets/org/absent/in.jsonl")
 
 
-def test_a_file_in_memory():
-    import fsspec
-
-    with fsspec.open("memory://bucket/in.jsonl", "wb") as file:
-        file.write(b'{"text": "a"}\n')
-    assert read("memory://bucket/in.jsonl") == [InputExample(0, "a")]
-    with pytest.raises(InputError, match="memory://bucket/absent"):
-        read("memory://bucket/absent")
-
-
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
 def test_files_of_an_object_store(object_store, suffix):
     pack = COMPRESS.get(suffix, bytes)

@@ -42,11 +42,6 @@ def test_the_switches(character_vocab, read_lines, lower, chinese):
     assert_equals_reference(tokenizer, [*_awkward_texts(4000), *read_lines("udhr_300.txt")])
 
 
-@pytest.mark.slow
-def test_every_line_of_the_declaration(minilm, read_lines):
-    assert_equals_reference(minilm, read_lines("udhr.txt"))
-
-
 def test_bytes_that_are_not_utf8_are_dropped(minilm):
     assert minilm(tf.constant([b"ba\xffnk"])).to_list() == graph_ids(minilm, ["bank"])
 

@@ -282,13 +282,6 @@ def test_offsets_are_places_in_the_text(family, texts):
             assert letters <= covered
 
 
-def test_a_text_of_10_000_characters_without_a_blank(family):
-    _, tokenizer = family
-    (encoding,) = tokenizer.encode([LONG])
-    places = [place for place in encoding.offsets if place[0] < place[1]]
-    assert "".join(LONG[start:end] for start, end in places) == LONG
-
-
 def test_a_saved_model_contains_the_model(family_files, tmp_path):
     file = read_tokenizer(family_files / "xlm_roberta" / FILES["xlm_roberta"])
     tokenizer = tokenizer_of(file, False)

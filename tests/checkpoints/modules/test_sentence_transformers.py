@@ -46,20 +46,6 @@ def write(folder, modules=THREE, pooling=MEAN, **files):
     return folder
 
 
-def test_the_embedded_model_says_how_it_pools():
-    settings = find_checkpoint("minilm").sentence_transformers
-    assert settings.pooling_modes == ("mean",)
-    assert (settings.normalize, settings.max_seq_length) == (True, 256)
-    assert (settings.do_lower_case, settings.include_prompt) == (False, True)
-    assert (dict(settings.prompts), settings.default_prompt) == ({}, "")
-    assert settings.unsupported is None
-    settings.check_supported()
-
-
-def test_other_checkpoints_have_no_such_settings(tf1):
-    assert find_checkpoint(tf1).sentence_transformers is None
-
-
 def test_every_setting(tmp_path):
     settings = read_sentence_transformers(
         write(

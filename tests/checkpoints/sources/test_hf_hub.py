@@ -51,17 +51,6 @@ def test_a_model_of_the_cache(cache, name):
     assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
 
 
-def test_a_model_of_sentence_transformers(cache):
-    """Its weights may be in a folder of their own."""
-    folder = snapshot(cache, "org/toy-cased")
-    write_directory(folder / "0_Transformer", TOY, TOY_VOCAB, WEIGHTS)
-    modules = [{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    checkpoint = find_checkpoint("hf:org/toy-cased")
-    assert checkpoint.sentence_transformers.transformer_path == "0_Transformer"
-    assert checkpoint.weights_path == folder / "0_Transformer" / "model.safetensors"
-
-
 def test_the_files_of_sentence_transformers_are_asked_for():
     modules = ["1_Pooling", "1_SpladePooling", "2_MultiVectorMask", "3_Normalize", "0_Transformer"]
     wanted = [

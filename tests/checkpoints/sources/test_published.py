@@ -10,10 +10,7 @@ TINY = "uncased_L-2_H-128_A-2"
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("bert-tiny", "2020_02_20/uncased_L-2_H-128_A-2.zip"),
         ("BERT-Mini", "2020_02_20/uncased_L-4_H-256_A-4.zip"),
-        ("bert-small", "2020_02_20/uncased_L-4_H-512_A-8.zip"),
-        ("bert-medium", "2020_02_20/uncased_L-8_H-512_A-8.zip"),
         ("bert-base-uncased", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
         ("bert-base-chinese", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
         ("uncased_L-10_H-256_A-4", "2020_02_20/uncased_L-10_H-256_A-4.zip"),

@@ -2,10 +2,7 @@
 
 import pytest
 
-from bert_features.checkpoints.find import find_checkpoint
-from bert_features.checkpoints.read import has_head, has_pooler, read_weights
 from bert_features.checkpoints.sources.registry import SOURCES, source_of
-from bert_features.checkpoints.weights import weight_readers
 
 
 @pytest.mark.parametrize(
@@ -43,14 +40,3 @@ def test_a_path_that_exists_hides_a_published_name_and_a_hub(tmp_path, monkeypat
     assert source_of("bert-base-uncased") is source_of("org/name") is SOURCES["LocalPath"]
     assert source_of("bert-mini") is source_of("org/model-9") is SOURCES["LocalPath"]
     assert source_of("minilm") is SOURCES["Minilm"]
-
-
-def test_weights_are_opened_once_from_finding_to_reading(copy, monkeypatch):
-    opened = []
-    real = weight_readers.open_weights
-    monkeypatch.setattr(weight_readers, "open_weights", lambda *of: opened.append(of) or real(*of))
-    checkpoint = find_checkpoint(copy)
-    has_head(checkpoint)
-    read_weights(checkpoint, pooler=has_pooler(checkpoint))
-    assert len(opened) == 1
-    assert "reader" not in vars(checkpoint.weights)  # the memory that it mapped is given back

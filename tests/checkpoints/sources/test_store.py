@@ -2,7 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
 
 import pytest
 from safetensors.numpy import save_file
@@ -11,7 +10,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sources import store
 from bert_features.errors import CheckpointError
-from tests.reference.object_store import ObjectStore, ServerError
+from tests.reference.object_store import ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.torch_file import zip_of
 from tests.toy import TOY, TOY_VOCAB, random_weights
@@ -222,15 +221,6 @@ def test_stores_of_real_drivers(server, request, saved_model, tmp_path, cache):
     assert copied(cache).count("model.safetensors") == 1
 
 
-def test_memory_and_local_addresses(tmp_path):
-    import fsspec
-
-    folder = write_directory(tmp_path / "m", TOY, TOY_VOCAB, WEIGHTS)
-    fsspec.filesystem("memory").put(str(folder), "/remote/toy", recursive=True)
-    assert_same(read_weights(find_checkpoint("memory://remote/toy"), pooler=True), WEIGHTS)
-    assert find_checkpoint(f"file://{folder}").weights_path == folder / "model.safetensors"
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -264,25 +254,3 @@ def test_a_file_that_is_cut_on_its_way(safetensors, monkeypatch, cache):
     with pytest.raises(CheckpointError, match=r"received \d+ of \d+ bytes of .*; try again"):
         store.fetch("toy://bucket/models/toy-cased")
     assert copied(cache) == []
-
-
-def test_sizes_that_the_store_does_not_report(safetensors, monkeypatch):
-    """As web servers that send in chunks."""
-    report = ObjectStore.info
-
-    def info(self, path, **settings):
-        facts = report(self, path, **settings)
-        if not path.endswith("config.json"):
-            facts.update(size=None)
-        return facts
-
-    def get_file(self, path, to, **settings):
-        self.fetched.append(path)
-        Path(to).write_bytes(self.files[path])
-
-    monkeypatch.setattr(ObjectStore, "info", info)
-    monkeypatch.setattr(ObjectStore, "get_file", get_file)
-    for _ in range(2):
-        checkpoint = find_checkpoint("toy://bucket/models/toy-cased")
-        assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
-    assert len(safetensors.fetched) == 4  # each once

@@ -150,27 +150,3 @@ def test_paths_of_the_model_garden():
     stored = {f"model/masked_lm/{part}": () for part in parts}
     config = find_checkpoint(DATA / "bert").config
     assert list(stored_head(stored, "tf2", config).values()) == list(stored)
-
-
-def test_a_tf1_checkpoint_with_a_head(tmp_path):
-    import tensorflow as tf
-
-    from tests.reference.tf1_checkpoint import write_directory
-    from tests.toy import TOY, TOY_VOCAB, random_weights
-
-    rng = np.random.default_rng(5)
-    head = {n: rng.normal(size=s).astype(np.float32) for n, s in head_shapes(TOY).items()}
-    folder = write_directory(tmp_path / "toy", TOY, TOY_VOCAB, random_weights(TOY), kind="tf1")
-    checkpoint = find_checkpoint(folder)
-    reader = tf.train.load_checkpoint(str(checkpoint.weights_path))
-    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_dtype_map()}
-    tensors |= head
-    names = sorted(tensors)
-    tf.raw_ops.SaveV2(
-        prefix=str(checkpoint.weights_path),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tensors[name] for name in names],
-    )
-    weights = read_weights(find_checkpoint(folder), head=True)
-    assert_same({name: weights[name] for name in head}, head)

@@ -75,16 +75,6 @@ def test_a_model_garden_checkpoint_by_its_paths(tmp_path, scope):
     assert_same(read_weights(find_checkpoint(tmp_path), pooler=True), WEIGHTS)
 
 
-@pytest.mark.parametrize("name", ["variables", "best"])
-def test_a_saved_model_has_both_the_file_and_the_folder_of_its_variables(toy, tmp_path, name):
-    if name == "best":
-        (tmp_path / "saved_model.pb").touch()
-    folder = shutil.copytree(toy, tmp_path / name)
-    found = find_checkpoint(folder)
-    assert not found.weights.in_saved_model
-    assert found.vocab_file == folder / "vocab.txt"
-
-
 def test_optimizer_slots_counters_and_settings_are_passed_over(tmp_path, caplog):
     encoder = module_of(named(GARDEN))
     slots = {f"Adam/m/{name}": np.ones_like(value) for name, value in GARDEN.items()}
@@ -251,12 +241,6 @@ def test_shards(sharded):
         checkpoint = find_checkpoint(path)
         assert (checkpoint.kind, checkpoint.weights_path) == ("safetensors", index)
         assert_same(read_weights(checkpoint, pooler=True), WEIGHTS)
-
-
-def test_an_index_of_another_name(sharded):
-    index = sharded / "model.safetensors.index.json"
-    index.rename(sharded / "model.fp16.safetensors.index.json")
-    assert_same(read_weights(find_checkpoint(sharded), pooler=True), WEIGHTS)
 
 
 @pytest.mark.parametrize(
