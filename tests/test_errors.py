@@ -121,10 +121,7 @@ def installed(monkeypatch):
             ["bert_features[serve] @ file:///w/bert_features-0.1.0-py3-none-any.whl"],
         ),
         (
-            {
-                "url": "https://example.org/bert.git",
-                "vcs_info": {"vcs": "git", "commit_id": "abc"},
-            },
+            {"url": "https://example.org/bert.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
             ["bert_features[serve] @ git+https://example.org/bert.git@abc"],
         ),
     ],

@@ -10,13 +10,7 @@ import bert_features
 
 PACKAGE = Path(bert_features.__file__).parent
 PYPROJECT = PACKAGE.parent / "pyproject.toml"
-FILES_IN_ROOT = {
-    "__init__.py",
-    "__init__.pyi",
-    "__main__.py",
-    "errors.py",
-    "py.typed",
-}
+FILES_IN_ROOT = {"__init__.py", "__init__.pyi", "__main__.py", "errors.py", "py.typed"}
 
 
 def check(config):

@@ -8,15 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.tokenizer_settings import (
-    DATA,
-    PIECES,
-    SIZE,
-    added,
-    family_file,
-    template,
-    wordpiece,
-)
+from tests.tokenizer_settings import DATA, PIECES, SIZE, added, family_file, template, wordpiece
 
 REFERENCE = DATA / "keys.json"
 OTHERS = ("ter", "day")

@@ -110,6 +110,11 @@ def _config(**values: Any) -> dict[str, Any]:
     return {"tokenizer_config.json": values}
 
 
+def _generic(**changes: Any) -> dict[str, Any]:
+    """A tokenizer.json with these changes, and a class that has no form of its own."""
+    return {"tokenizer.json": wordpiece(**changes), **_config(**GENERIC)}
+
+
 def _cases() -> dict[str, Case]:
     vocab = {"vocab.txt": "".join(f"{piece}\n" for piece in PIECES)}
     own = small_tokenizers()
@@ -179,30 +184,18 @@ def _cases() -> dict[str, Case]:
         "added in tokenizer.json beside vocab.txt, accents": Case(
             vocab
             | {"tokenizer.json": wordpiece(more=[added(SIZE, "schön")])}
-            | _config(strip_accents=False),
+            | _config(strip_accents=False)
         ),
-        "Digits": Case({"tokenizer.json": wordpiece(pre_tokenizer=digits), **_config(**GENERIC)}),
-        "Digits beside vocab.txt": Case(
-            vocab | {"tokenizer.json": wordpiece(pre_tokenizer=digits), **_config(**GENERIC)}
-        ),
-        "WhitespaceSplit": Case(
-            {
-                "tokenizer.json": wordpiece(pre_tokenizer={"type": "WhitespaceSplit"}),
-                **_config(**GENERIC),
-            }
-        ),
-        "short words": Case(
-            {"tokenizer.json": wordpiece(model__max_input_chars_per_word=5), **_config(**GENERIC)}
-        ),
+        "Digits": Case(_generic(pre_tokenizer=digits)),
+        "Digits beside vocab.txt": Case(vocab | _generic(pre_tokenizer=digits)),
+        "WhitespaceSplit": Case(_generic(pre_tokenizer={"type": "WhitespaceSplit"})),
+        "short words": Case(_generic(model__max_input_chars_per_word=5)),
         "types of a pair": Case(
-            {
-                "tokenizer.json": wordpiece(
-                    post_processor=template(
-                        "[CLS]:0 A:0 [SEP]:0", "[CLS]:0 A:0 [SEP]:0 [SEP]:0 B:0 [SEP]:0"
-                    )
-                ),
-                **_config(**GENERIC),
-            }
+            _generic(
+                post_processor=template(
+                    "[CLS]:0 A:0 [SEP]:0", "[CLS]:0 A:0 [SEP]:0 [SEP]:0 B:0 [SEP]:0"
+                )
+            )
         ),
         "stated accents win": Case(
             {

@@ -48,18 +48,13 @@ PYLATE = {"type": "pylate.models.Dense.Dense", "path": "1_Dense"}
 NEXT = families.vocabulary("bert").count("\n")  # the first id behind the vocabulary
 
 # Kind -> family; files, of which JSON is added to what is there; how the weights are changed; what
-# it gives: the kind of tokenizer, or a part of the refusal of find (!), tokenizer (?) or auto (~).
+# it gives: the kind of tokenizer, or a part of the refusal of tokenizer (?) or auto (~).
 KINDS = {
     "bert": ("bert", {}, {}, "WordPieceFile"),
     "float16": ("bert", {}, {"dtype": np.float16}, "WordPieceFile"),
-    "classifier": ("bert", {}, {"more": ["classifier.weight", "classifier.bias"]}, "WordPieceFile"),
     "spare rows": ("bert", {}, {"rows": 41}, "WordPieceFile"),
-    "accents": ("bert", beside(do_lower_case=True, strip_accents=False), {}, "WordPieceFile"),
-    "never split": ("bert", beside(do_lower_case=False, never_split=["[x]"]), {}, "WordPieceFile"),
     "pickle": ("bert", {}, {"pickled": True}, "WordPieceFile"),
-    "pickle of RoBERTa": ("roberta", {}, {"pickled": True, "rows": ROWS}, "JsonModel"),
     "pickle of XLM-R": ("roberta", {}, {"pickled": True, "rows": ROWS}, "SentencePieceModel"),
-    "pickle of MPNet": ("mpnet", {}, {"pickled": True}, "WordPieceFile"),
     "many positions": ("bert", config(emb_size=16), {}, "WordPieceFile"),
     "Japanese": (
         "bert",
@@ -99,9 +94,7 @@ KINDS = {
     "GTE": ("gte", modules(POOLED), {}, "WordPieceFile"),
     "vectors": ("bert", modules(POOLED, NORMALIZED), {}, "WordPieceFile"),
     "Dense": ("bert", DENSE, {}, "WordPieceFile"),
-    "Dense of DistilBERT": ("distilbert", DENSE, {}, "WordPieceFile"),
     "SPLADE": ("bert", modules(SPLADE), {"pickled": True}, "~SpladePooling"),
-    "SPLADE of DistilBERT": ("distilbert", modules(SPLADE), {}, "~SpladePooling"),
     "ColBERT": ("bert", {"artifact.metadata": {}}, {"more": ["linear.weight"]}, "WordPieceFile"),
     "ColBERT of PyLate": (
         "modernbert",
@@ -109,18 +102,6 @@ KINDS = {
         {"rows": NEXT + 2},
         "~pylate",
     ),
-    "experts": ("nomic_bert", config(num_experts=8), {}, "!num_experts is 8"),
-    "ALiBi": ("bert", config(position_embedding_type="alibi"), {}, "!position_embedding_type"),
-    "rotary XLM-R": (
-        "roberta",
-        config(model_type="xlm-roberta", position_embedding_type="rotary"),
-        {},
-        "!position_embedding_type is 'rotary'",
-    ),
-    **{
-        name: ("bert", config(model_type=name), {}, f"!model_type is '{name}'")
-        for name in ("deberta-v2", "eurobert", "esm", "t5")
-    },
 }
 
 
@@ -177,10 +158,6 @@ def make(folder, kind, tokenizers):
 def test_each_kind_is_loaded_or_refused_by_name(kind, tmp_path, tokenizers):
     family, files, change, gives = KINDS[kind]
     folder = make(tmp_path, kind, tokenizers)
-    if gives.startswith("!"):
-        with pytest.raises(CheckpointError, match=gives[1:]):
-            find_checkpoint(folder)
-        return
     found = find_checkpoint(folder)
     read = read_weights(found)
     for name, want in families.weights(family).items():

@@ -115,12 +115,6 @@ def test_the_command_draws_it(toy, text):
     assert found
     assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
     assert not result.stderr
-    # Texts of attention share no rows.
-    options += ["--batch-size", "8", "--buckets", "8,16", "--kind", "attention"]
-    result = CliRunner().invoke(app, ["plan", str(text), *options])
-    assert result.exit_code == 0, result.output
-    assert f"pad waste on a TPU or GPU: {found[1]}" in result.stdout
-    assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
 
 
 def test_the_command_prints_json(toy, text):

@@ -66,12 +66,7 @@ def test_a_sample(tmp_path, format):
 # A value of each setting that is not its default.
 SET = {
     **dict.fromkeys(FIELD_NAMES, "t"),
-    **{
-        "label_field": "t",
-        "span_field": "t",
-        "delimiter": ";",
-        "max_line_bytes": 7,
-    },
+    **{"label_field": "t", "span_field": "t", "delimiter": ";", "max_line_bytes": 7},
 }
 
 

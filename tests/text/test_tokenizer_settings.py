@@ -219,7 +219,6 @@ HOSTILE = [
     ({"normalizer": {"type": "Prepend", "prepend": "x" * 999}}, "4,000 letters of one"),
     ({"normalizer": _charsmap(b"x" * 999)}, "3,996 letters of one"),
     ({"normalizer": _charsmap(b"x\0\xff")}, "its precompiled_charsmap is damaged"),
-    ({"normalizer": _charsmap(b"x\0", b"\0\0\xff\0")}, "its precompiled_charsmap is damaged"),
     ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "8P///w=="}}, "damaged"),
     (
         {"normalizer": {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 20}},
@@ -234,7 +233,6 @@ HOSTILE = [
     ({"pre_tokenizer": _split("(" * 999 + "a" + ")*" * 999)}, "999 groups of a Regex; allowed: 64"),
     ({"pre_tokenizer": _split("a" * 4097)}, "4,097 letters of a Regex; allowed: 4,096"),
     ({"model__continuing_subword_prefix": "__"}, "model.continuing_subword_prefix is '__'"),
-    ({"normalizer": {"type": "Nothing"}}, "no tokenizer that can be read"),
     (
         {"model__vocab": {"a": 0, "zz": 2**32 - 1}, "model__merges": [], "added_tokens": []},
         "has 2 pieces, but an id of 4294967295",
@@ -244,14 +242,11 @@ HOSTILE = [
         "has 2 pieces, but an id of 65539",
     ),
     ({"model__vocab": {"a": 0, "zz": 2**32}}, "no tokenizer that can be read"),
-    ({"model__vocab": {"a": -1}}, "no tokenizer that can be read"),
     ({"model__vocab": {}}, "no tokenizer that can be read|post_processor"),
     ({"model__dropout": 0.5}, "model.dropout is 0.5"),
     ({"added_tokens": [{"content": "x"}]}, "has no text and id"),
     ({"added_tokens": [added(2**31, "[x]")]}, r"'\[x\]' has id 2147483648, but the ids"),
-    ({"added_tokens": [added(2**40, "[x]")]}, "no tokenizer that can be read"),
     ({"post_processor": template("[CLS]:0", "[CLS]:0")}, "no tokenizer|post_processor"),
-    ({"model": None}, "no tokenizer that can be read"),
 ]
 
 

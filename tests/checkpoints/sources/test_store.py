@@ -10,6 +10,7 @@ from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import read_weights
 from bert_features.checkpoints.sources import store
 from bert_features.errors import CheckpointError
+from tests import sentence_dense
 from tests.reference.object_store import ServerError
 from tests.reference.tf1_checkpoint import huggingface_weights, write_directory
 from tests.reference.torch_file import zip_of
@@ -61,36 +62,20 @@ def test_safetensors(safetensors, cache, end):
 
 @pytest.mark.parametrize("inner", ["", "0_Transformer"])
 def test_a_folder_of_sentence_transformers(object_store, tmp_path, cache, inner):
-    write_directory(tmp_path / "m" / inner, TOY, TOY_VOCAB, WEIGHTS)
-    module = "sentence_transformers.models."
-    files = {
-        "modules.json": [
-            {"type": f"{module}Transformer", "path": inner},
-            {"type": f"{module}Pooling", "path": "1_Pooling"},
-            {"type": f"{module}Dense", "path": "2_Dense"},
-        ],
-        "1_Pooling/config.json": {"pooling_mode_cls_token": True},
-        "2_Dense/config.json": {"in_features": 8, "out_features": 4, "bias": True},
-        "2_Dense/model.safetensors": "a parameter takes a byte" * 2,
-        "2_Dense/pytorch_model.bin": {},
-        "config_sentence_transformers.json": {"prompts": {"q": "query: "}},
-        "sentence_bert_config.json" if not inner else f"{inner}/sentence_bert_config.json": {
-            "max_seq_length": 20
-        },
-    }
-    for name, values in files.items():
-        (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "m" / name).write_text(json.dumps(values))
-    upload(object_store, tmp_path / "m", "bucket/toy-cased")
-    found = find_checkpoint("toy://bucket/toy-cased")
-    assert found.sentence_transformers.pooling_modes == ("cls",)
-    assert found.sentence_transformers.prompts == {"q": "query: "}
-    assert found.sentence_transformers.max_seq_length == 20
-    assert found.sentence_transformers.unsupported is None
+    folder = sentence_dense.write("labse", tmp_path / "m")
+    write_directory(folder / inner, TOY, TOY_VOCAB, WEIGHTS)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = inner
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
+    upload(object_store, folder, "bucket/toy-cased")
+    found, local = map(find_checkpoint, ("toy://bucket/toy-cased", folder))
     assert found.vocab_file.is_file()
+    for name in ("pooling_modes", "prompts", "max_seq_length", "unsupported"):
+        there, here = (getattr(each.sentence_transformers, name) for each in (found, local))
+        assert there == here
     assert_same(read_weights(found, pooler=True), WEIGHTS)
-    assert copied(cache).count("model.safetensors") == 2  # of the encoder and of Dense
-    assert "pytorch_model.bin" not in copied(cache)
+    assert copied(cache).count("pytorch_model.bin") == 0
     object_store.fetched.clear()
     find_checkpoint("toy://bucket/toy-cased")
     assert object_store.fetched == []
