@@ -94,10 +94,10 @@ def read_section(text: str, examples: dict[str, str]) -> Section:
     return Section(tuple(name for names in installs for name in names.split()), code, lines + code)
 
 
-def read_command(name: str) -> list[str]:
-    """The arguments of a command of the page: `serve` or `extract`."""
-    (line,) = re.findall(rf"^bert-features ({name} .*)$", PAGE.read_text("utf-8"), re.MULTILINE)
-    return shlex.split(line)
+def read_commands(name: str) -> list[list[str]]:
+    """The arguments of each command of the page: `serve` or `extract`."""
+    lines = re.findall(rf"^bert-features ({name} .*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return [shlex.split(line) for line in lines]
 
 
 def write_files(folder: Path) -> list[str]:
@@ -105,7 +105,8 @@ def write_files(folder: Path) -> list[str]:
     with TEXTS.open(encoding="utf-8", newline="") as file:
         texts = [row["text"] for row in csv.DictReader(file)]
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    subprocess.run([PROGRAM, *read_command("extract")], cwd=folder, check=True)
+    for command in read_commands("extract"):
+        subprocess.run([PROGRAM, *command], cwd=folder, check=True)
     return texts
 
 
@@ -115,7 +116,8 @@ def service() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([PROGRAM, *read_command("serve"), "--port", str(port)])
+    (command,) = read_commands("serve")
+    process = subprocess.Popen([PROGRAM, *command, "--port", str(port)])
     try:
         for _ in range(120):
             if process.poll() is not None:

@@ -246,6 +246,24 @@ def test_recipe_a_tagger_on_one_layer(entities, recipe, oracle):
     close(first.layer_output_1, oracle("Washington crossed the river in winter .")[3][1])
 
 
+@pytest.fixture
+def english(tmp_path):
+    shutil.copy(ROOT / "tests" / "data" / "english.txt", tmp_path)
+
+
+@pytest.mark.usefixtures("english")
+def test_recipe_a_sparse_autoencoder(recipe, oracle):
+    """The stream has all rows once, and each code has as many directions as it may."""
+    store, vectors = recipe["store"], recipe["vectors"]
+    streamed = np.concatenate([rows.numpy() for rows in recipe["stream"]])
+    np.testing.assert_array_equal(streamed, vectors)
+    text, place = store[0].unique_id, store[0].features["position"][0]
+    line = Path("english.txt").read_text(encoding="utf-8").splitlines()[text]
+    close(vectors[0], oracle(line)[4][place])
+    active = np.count_nonzero(recipe["model"].codes(vectors), axis=1)
+    assert 1 <= active.max() <= recipe["ACTIVE"]
+
+
 def test_recipe_small_checkpoints_to_try(recipe, oracle):
     assert recipe["found"].unique_id == 1
     projection = recipe["projection"]["linear.weight"].astype(np.float64)
