@@ -220,6 +220,16 @@ def test_an_unknown_casing(write_source, tmp_path, caplog):
     assert find_checkpoint(told).do_lower_case is False
 
 
+def test_a_casing_that_contradicts_and_a_vocabulary_of_another(write_source, tmp_path):
+    source = find_checkpoint(write_source(kind="tf1", casing=True))
+    with pytest.raises(CheckpointError, match="keeping case contradicts"):
+        convert(source, tmp_path / "out", to="tf1", do_lower_case=False)
+    (tmp_path / "in" / "vocab.txt").write_text("\n".join([*TOY_VOCAB, "more"]))
+    with pytest.raises(CheckpointError, match="has 31 pieces"):
+        convert(source, tmp_path / "out", to="tf1")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_write_that_fails_leaves_what_was_there(write_source, tmp_path, monkeypatch):
     source = find_checkpoint(write_source(kind="tf1"))
     out = convert(source, tmp_path / "out", to="tf1")

@@ -58,6 +58,11 @@ def test_groups_decide_what_a_reader_expects():
     }
 
 
+def test_what_decides_digits_by_its_value_has_another_cache():
+    before, after = recipe_of({}), recipe_of(OTHERS["dedupe"])
+    assert before.digest() != after.digest()
+
+
 @pytest.mark.parametrize(
     "name", sorted({*OUTPUT_SETTINGS} - {"scale_from"})
 )  # it decides the scale

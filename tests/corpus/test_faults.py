@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_features import extract, read_features
-from bert_features.corpus import job
+from bert_features.corpus import inputs, job
 from bert_features.corpus.inputs import look_up
 from bert_features.corpus.status import read_status
 from bert_features.corpus.worker import portable
@@ -65,6 +65,16 @@ def test_an_object_that_was_replaced_has_another_stamp():
     assert before.is_certain
     memory.pipe("/bucket/in.txt", b"b a\n")
     assert look_up("memory://bucket/in.txt") != before
+
+
+def test_an_address_without_a_size_is_refused(monkeypatch):
+    class Server:
+        def info(self, name):
+            return {"size": None}
+
+    monkeypatch.setattr(inputs, "connect", lambda path, error: (Server(), "in.txt"))
+    with pytest.raises(InputError, match="does not report its size"):
+        look_up("https://example.org/in.txt")
 
 
 def test_text_in_the_middle_is_not_taken_for_another_encoding(tmp_path):

@@ -135,6 +135,14 @@ def test_scales_of_a_file(config, tmp_path, format, monkeypatch):
     np.testing.assert_array_equal(largest, wanted.max(axis=0))
 
 
+def test_scales_of_a_file_of_int8_are_its_own(config, tmp_path):
+    scale = tuple(map(tuple, np.sort(RNG.normal(size=(2, 8)), axis=0).tolist()))
+    own = dataclasses.replace(SOME, name="int8", dtype="int8", scale=scale)
+    codes = np.zeros((3, 8), np.int8)
+    vectors_file(tmp_path / "f.npz", "npz", (SOME, own), codes.astype(np.float32), codes)
+    assert scale_of(config, tmp_path / "f.npz") == scale
+
+
 def vectors_file(path, format, features, *columns):
     sequence = {f.name: values for f, values in zip(features, columns, strict=True)}
     write(path, format, features, FeatureBatch(np.arange(len(columns[0])), sequence))

@@ -11,6 +11,7 @@ from bert_features import extract, read_features
 from bert_features.corpus import resuming
 from bert_features.errors import ConfigError, InputError
 from bert_features.formats.manifest import Manifest
+from bert_features.readers import ids
 from tests.corpus.runs import extract_until, shards_of, stop_after
 
 
@@ -87,6 +88,14 @@ def test_own_ids_are_kept_and_checked_over_all(config, tmp_path):
     assert not (tmp_path / "new").exists()
     extract(config(id_field=""), [a, tmp_path / "c.txt"], f"{tmp_path}/new/")
     assert read_features(tmp_path / "new").ids.tolist() == [0, 1, 2]
+
+
+def test_the_last_ids_are_checked_too(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(ids, "_HELD", 3)
+    a = with_ids(tmp_path / "a.jsonl", "x", "y", "z")
+    b = with_ids(tmp_path / "b.jsonl", "y")
+    with pytest.raises(InputError, match=r"b\.jsonl, line 1: the id 'y'"):
+        extract(config(), [a, b], f"{tmp_path}/out/")
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,14 @@ def test_a_run_that_goes_on(folder, processes, left):
     assert read_status(folder.folder).state == "stopped"
 
 
+def test_a_run_that_has_finished_nothing_has_no_estimate(folder):
+    for path in (folder.folder / ".finished").iterdir():
+        path.unlink()
+    with holding(folder.folder):
+        status = read_status(folder.folder)
+    assert (status.tokens_per_second, status.seconds_left) == (0.0, None)
+
+
 def test_a_run_that_reads_its_inputs(tmp_path):
     with holding(tmp_path / "out"):
         status = read_status(tmp_path / "out")
