@@ -64,15 +64,15 @@ class JsonModel(NamedTuple):
 
 
 @contextlib.contextmanager
-def library_errors(source: Path) -> Iterator[None]:
-    """Turns a failure of the `tokenizers` library into a CheckpointError."""
+def library_errors(source: Path, at: str = "is no tokenizer that can be read") -> Iterator[None]:
+    """Turns a failure of the `tokenizers` library into a CheckpointError; `at` says of what."""
     try:
         yield
     except (CheckpointError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # it has no class of its own, and a panic is no Exception
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise CheckpointError(f"{source} is no tokenizer that can be read: {reason}") from error
+        raise CheckpointError(f"{source} {at}: {reason}") from error
 
 
 def _try(tokenizer: Any) -> None:

@@ -52,7 +52,7 @@ class JsonTokenizer(Tokenizer):
     def ids_of(self, texts: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """The ids of a batch of texts as flat arrays, see `Tokenizer`."""
         check_process()
-        with library_errors(self._source):
+        with library_errors(self._source, "fails at a text"):
             encodings = self._tokenizer.encode_batch_fast(_strings(texts), add_special_tokens=False)
         rows = [encoding.ids for encoding in encodings]
         ids = np.fromiter(chain.from_iterable(rows), np.int32)
@@ -65,7 +65,7 @@ class JsonTokenizer(Tokenizer):
         """
         check_process()
         strings = _strings(texts)
-        with library_errors(self._source):
+        with library_errors(self._source, "fails at a text"):
             encodings = self._tokenizer.encode_batch(strings, add_special_tokens=False)
         places = np.array(list(chain.from_iterable(e.offsets for e in encodings)), np.int64)
         return make_pieces(
