@@ -23,7 +23,7 @@ from bert_features.batches.bucketing import (
 )
 from bert_features.batches.long_text import LongText
 from bert_features.batches.pieces import tokenize_units
-from bert_features.batches.queries_documents import Sides
+from bert_features.batches.queries_documents import QueriesAndDocuments
 from bert_features.batches.row_plan import Rows
 from bert_features.batches.rows import Layout, rows_to_score
 from bert_features.batches.spans import find_spans, place_spans
@@ -149,7 +149,7 @@ class TextInputFn:
         chunks: tuple[int, int] | None = None,
         scores: bool = False,
         segment: int = 0,
-        sides: Sides | None = None,
+        sides: QueriesAndDocuments | None = None,
         stages: StageClock | None = None,
     ) -> None:
         self.buckets = resolve_buckets(buckets, buckets[-1])

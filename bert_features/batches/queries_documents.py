@@ -14,7 +14,7 @@ from bert_features.readers.input_example import InputExample
 
 
 @dataclass(frozen=True)
-class Side:
+class RowRules:
     """What is done to the rows of queries, or of documents.
 
     Attributes:
@@ -33,20 +33,20 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sides:
+class QueriesAndDocuments:
     """What is done to documents and queries.
 
     Attributes:
-      document: the side of documents, which the policy for long texts cuts or windows.
-      query: the side of queries, which are cut to its length.
+      document: of documents, which the policy for long texts cuts or windows.
+      query: of queries, which are cut to its length.
       packed: whether rows are packed. A token that others do not see can have no place there.
     """
 
-    document: Side
-    query: Side
+    document: RowRules
+    query: RowRules
     packed: bool = False
 
-    def side(self, is_query: bool) -> Side:
+    def side(self, is_query: bool) -> RowRules:
         """One of the two."""
         return self.query if is_query else self.document
 
@@ -55,7 +55,7 @@ class Sides:
         return np.where(_are_queries(examples), self.query.length, 0)
 
     def marked(self, rows: Rows, examples: Sequence[InputExample]) -> Rows:
-        """The rows, filled where their side says so, with `attended` and `scored`.
+        """The rows, filled where their rules say so, with `attended` and `scored`.
 
         Args:
           rows: a row for each example, or its windows, which are not filled.

@@ -34,7 +34,9 @@ def split_layers(layers: Any) -> Any:
         words = [word.strip() for word in layers.split(",")]
         layers = [int(w) if re.fullmatch(r"[+-]?\d{1,9}", w, re.ASCII) else w for w in words]
     entries = layers if isinstance(layers, list | tuple | range) else (layers,)
-    if layers is None or not all(map(_is_entry, entries)):
+    if layers is None or not all(
+        isinstance(e, Integral | str) and not isinstance(e, bool) for e in entries
+    ):
         return tuple(layers) if isinstance(layers, list) else layers
     return tuple(layer for entry in entries for layer in _range_of(entry))
 
@@ -63,11 +65,6 @@ def parse_layers(layers: Any) -> tuple[int | str, ...]:
     if not isinstance(entries, tuple):
         raise ConfigError(f"layers is {shown(layers)}; allowed: {LAYERS_ALLOWED}")
     return entries
-
-
-def _is_entry(entry: Any) -> bool:
-    """Whether it has the type of a LAYERS entry; NumPy's integers do, a bool does not."""
-    return isinstance(entry, Integral | str) and not isinstance(entry, bool)
 
 
 # LAYERS as the type of a setting.

@@ -1,6 +1,6 @@
 """What a checkpoint for late interaction does to documents and queries, by its tokenizer's ids."""
 
-from bert_features.batches.queries_documents import Side, Sides
+from bert_features.batches.queries_documents import QueriesAndDocuments, RowRules
 from bert_features.checkpoints.modules import multi_vector
 from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
 from bert_features.config.settings import shown
@@ -26,7 +26,7 @@ def find_sides(
     document_length: int,
     max_seq_length: int,
     packed: bool,
-) -> Sides:
+) -> QueriesAndDocuments:
     """The two sides.
 
     Args:
@@ -42,16 +42,18 @@ def find_sides(
     """
     query, fill = settings.query, settings.query.fill
     length = min(query.length or max_seq_length, max_seq_length)
-    side = Side(length, _ids(query.skip_words, tokenizer))
+    side = RowRules(length, _ids(query.skip_words, tokenizer))
     if fill is not None:
         if fill.length > max_seq_length:
             raise ConfigError(
                 f"max_seq_length is {max_seq_length}; queries of this checkpoint have at least "
                 f"{fill.length} tokens: pass no less"
             )
-        side = Side(length, side.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended)
-    document = Side(document_length, _ids(settings.document.skip_words, tokenizer))
-    return Sides(document, side, packed)
+        side = RowRules(
+            length, side.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended
+        )
+    document = RowRules(document_length, _ids(settings.document.skip_words, tokenizer))
+    return QueriesAndDocuments(document, side, packed)
 
 
 def _ids(words: tuple[str, ...], tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from bert_features.batches.bucketing import (
 from bert_features.batches.input_fn import TextInputFn
 from bert_features.batches.long_text import kept_lengths
 from bert_features.batches.pieces import find_pieces, offsets_of
-from bert_features.batches.queries_documents import Sides
+from bert_features.batches.queries_documents import QueriesAndDocuments
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.pooling import auto_pooling, late_interaction
@@ -316,7 +316,7 @@ class Preparation:
             )
         return mask_id
 
-    def _find_sides(self) -> Sides | None:
+    def _find_sides(self) -> QueriesAndDocuments | None:
         """What is done to documents and queries; the tokenizer gets their markers."""
         late = late_interaction(self.checkpoint, self.outputs)
         markers = () if late is None else find_markers(late, self.tokenizer)

@@ -90,7 +90,10 @@ def _choose(folder: Path, names: Sequence[str], name: str) -> str | None:
         for suffix in (".safetensors", ".index", INDEX_SUFFIX)
     )
     prefixes = [file.removesuffix(".index") for file in indexed]
-    latest = _latest_in((folder / STATE_FILE).read_bytes()) if STATE_FILE in names else None
+    latest = None
+    if STATE_FILE in names:  # with the absolute path of the machine that trained it
+        state = (folder / STATE_FILE).read_bytes().decode("utf-8", "replace")
+        latest = Path(found[1]).name if (found := _TF_LATEST.search(state)) else None
     preferred = ("model.safetensors", f"model{INDEX_SUFFIX}", "bert_model.ckpt", latest)
     if chosen := _first(preferred, [*tensors, *prefixes, *indices]):
         return chosen
@@ -120,15 +123,6 @@ def _choose(folder: Path, names: Sequence[str], name: str) -> str | None:
 
 def _first(preferred: Sequence[str | None], names: Sequence[str]) -> str | None:
     return next((name for name in preferred if name in names), None)
-
-
-def _latest_in(state: bytes) -> str | None:
-    """The prefix that a `checkpoint` state file calls the latest, None if it has none.
-
-    Its last part alone: the file keeps the absolute path of the machine that trained it.
-    """
-    latest = _TF_LATEST.search(state.decode("utf-8", "replace"))
-    return Path(latest[1]).name if latest else None
 
 
 def _weights_at(path: Path) -> WeightFiles:
