@@ -77,9 +77,7 @@ def test_pairs_share_the_row_by_the_official_rule(policy, expected):
 
 
 def test_error_names_the_first_example_that_does_not_fit():
-    with pytest.raises(
-        InputError, match="example 1 has 7 pieces and does not fit max_seq_length 6"
-    ):
+    with pytest.raises(InputError, match="example 1 has 7 pieces"):
         lay_out("error", 6, [(4, 0), (5, 2), (9, 0)])
     rows, _ = lay_out("error", 6, [(4, 0), (1, 2)])
     assert ids_of(rows) == [[CLS, 0, 1, 2, 3, SEP], [CLS, 4, SEP, 5, 6, SEP]]

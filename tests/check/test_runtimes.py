@@ -21,16 +21,11 @@ ABORTS = "ConfigureDistributedTpuOp_DoWork not available in this library."
         ("why\nI0000 00:00:1795.33 12 port.cc:153] oneDNN is on\n", "why"),
         (
             # https://github.com/jax-ml/jax/issues/19971
-            "xla_bridge.py:146: UserWarning: TPU backend initialization is taking more than 60.0 "
-            "seconds. Did you run your code on all TPU hosts?\n  warnings.warn(\n",
-            "xla_bridge.py:146: UserWarning: TPU backend initialization is taking more than 60.0 "
-            "seconds. Did you run your code on all TPU hosts?",
+            "a.py:146: UserWarning: Did you run your code on all TPU hosts?\n  warnings.warn(\n",
+            "a.py:146: UserWarning: Did you run your code on all TPU hosts?",
         ),
         ("F0000 00:00:1795.33 12 tpu.cc:1] fatal\n@ 0x7f stack\n", "fatal"),
-        (
-            "F0000 00:00:1 12 a.cc:1] Unknown flag in XLA_FLAGS: --a\n",
-            "Unknown flag in XLA_FLAGS: --a",
-        ),
+        ("F0000 00:00:1 12 a.cc:1] Unknown flag: --a\n", "Unknown flag: --a"),
     ],
 )
 def test_the_line_that_says_why(stderr, words):
@@ -100,11 +95,7 @@ def test_an_import_that_hangs(world, doctor, program):
     ("reported", "status", "found"),
     [
         (Outcome({"numbers": {"version": "0.10.1", "right": True}}), "ok", "right on a CPU"),
-        (
-            Outcome({"numbers": {"version": "0.10.2", "right": False}}),
-            "note",
-            "0.10.2 computes wrong ones",
-        ),
+        (Outcome({"numbers": {"version": "0.1", "right": False}}), "note", "0.1 computes wrong"),
         (Outcome(errors={"numbers": "ConfigError: jaxlib 0.11.2 …"}), "warning", "jaxlib 0.11.2 …"),
         (Outcome({}, {}, "numbers", "the process died of SIGSEGV"), "warning", "died of SIGSEGV"),
     ],

@@ -131,9 +131,7 @@ def test_other_cpus_are_refused(monkeypatch, best, off, reason):
     monkeypatch.setattr(onednn, "find_class", lambda *_: best)
     monkeypatch.setattr(onednn, "find_off", lambda *_: off)
     runtime = make_runtime("tensorflow", "cpu")
-    with pytest.raises(
-        ConfigError, match=rf"needs TensorFlow on a CPU with AVX-512 VNNI.*{reason}"
-    ):
+    with pytest.raises(ConfigError, match=rf"AVX-512 VNNI.*{reason}"):
         runtime.choose_precision("int8")
     assert runtime.choose_precision("float32") == "float32"
 
@@ -160,9 +158,7 @@ def test_weights_that_are_not_finite_are_refused(monkeypatch, minilm_dir, name, 
         return weights
 
     monkeypatch.setattr(pipeline, "view_weights", read)
-    with pytest.raises(
-        CheckpointError, match=f"{name} has NaN or infinity, which int8 cannot hold"
-    ):
+    with pytest.raises(CheckpointError, match=f"{name} has NaN"):
         FeatureExtractor.from_checkpoint(minilm_dir, precision="int8")
 
 

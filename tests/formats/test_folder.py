@@ -235,25 +235,11 @@ def say_of_shards(*changes: dict[str, int]) -> Callable[[Manifest], None]:
     ("damage", "message"),
     [
         (remove_manifest, r"FOLDER: Is a directory, without the _manifest\.json of a feature"),
-        (
-            forget_the_end,
-            "FOLDER: its run is not finished: 2 of 12 shards are done; run the same extract "
-            "command again to resume it",
-        ),
-        (
-            remove_two_shards,
-            r"FOLDER: 2 of its 12 shards not found, part-00001-of-00012\.\w+ first; take them",
-        ),
+        (forget_the_end, "FOLDER: its run is not finished: 2 of 12 shards"),
+        (remove_two_shards, r"FOLDER: 2 of its 12 .*, part-00001-of-00012\.\w+ first"),
         (cut_first_shard, "FIRST: it has SIZE bytes, and the manifest records SIZE; take it from"),
-        (
-            say_of_shards({"records": 3}, {"first": 3, "records": 1}),
-            "FIRST: it holds 2 records, and the manifest records 3; take it from a ",
-        ),
-        (
-            say_of_shards({}, {"first": 3}),
-            r"FOLDER/_manifest\.json: it is damaged, .* \(shard 1 begins at example 3, and the "
-            r"shards before it hold 2\)",
-        ),
+        (say_of_shards({"records": 3}, {"first": 3, "records": 1}), "FIRST: it holds 2 .* 3;"),
+        (say_of_shards({}, {"first": 3}), r"FOLDER/_manifest\.json: .*shard 1 .* 3, .* hold 2\)"),
         (say(id_type="str"), "FIRST: its ids are int, and the manifest records str; take it"),
         (say(format="csv"), r"FOLDER as csv: .*\(format 'csv' is unknown; al"),
     ],

@@ -110,22 +110,10 @@ def change(*keys: Any, to: Any) -> Callable[[Any], None]:
         (change("format", to="\x1b[2J"), "format: String should match pattern"),
         (change("\x1b[2J\n" * 99, to=1), r"\\x1b\[2J\\n"),
         (change("inputs", 0, "path", to="a\0b"), r"inputs\.0\.path: String should match pattern"),
-        (
-            change("inputs", 0, "modified_ns", to=10**400),
-            r"inputs\.0\.modified_ns: Input should be",
-        ),
-        (
-            change("shards", 1, "records", to=2**63),
-            r"shards\.1\.records: Input should be less than",
-        ),
-        (
-            change("shards", 1, "records", to=2**63 - 1),
-            "its shards hold 9223372036854775810 exampl",
-        ),
-        (
-            change("shards", 1, "first", to=2),
-            "shard 1 begins at example 2, and the shards before it",
-        ),
+        (change("inputs", 0, "modified_ns", to=10**400), r"inputs\.0\.modified_ns: "),
+        (change("shards", 1, "records", to=2**63), r"shards\.1\.records: .* less than"),
+        (change("shards", 1, "records", to=2**63 - 1), "its shards hold 9223372036854775810"),
+        (change("shards", 1, "first", to=2), "shard 1 begins at example 2"),
         (change("shards", 1, "input", to=1), "shard 1 is of input 1, and there are 1"),
         (change("shards", 1, "crc32c", to="x"), r"shards\.1\.crc32c: String should match pattern"),
         (change("finished", 0, "seconds", to=math.inf), r"finished\.0\.seconds: Input should be"),
@@ -186,9 +174,7 @@ def test_the_manifest_of_another_version(tmp_path: Path, version: Any) -> None:
     path = tmp_path / MANIFEST
     content = json.loads(path.read_text()) | {"manifest_version": version, "new": 1}
     path.write_text(json.dumps(content))
-    with pytest.raises(
-        OutputError, match=f"its manifest_version is {version!r:.40}, .* reads 2; use "
-    ):
+    with pytest.raises(OutputError, match=f"manifest_version is {version!r:.40}, .* reads 2"):
         Manifest.read(tmp_path)
 
 

@@ -197,9 +197,7 @@ def test_scales_that_do_not_fit_are_refused(tmp_path, damage):
     content = json.loads(sidecar.read_text())
     content["features"][0] |= damage
     sidecar.write_text(json.dumps(content))
-    with pytest.raises(
-        OutputError, match=f"cannot read {path} as jsonl: .*(each of 11|is for int8|Out of ran)"
-    ):
+    with pytest.raises(OutputError, match=f"{path} as .*(each of 11|is for int8|Out of ran)"):
         read_features(path)
 
 
@@ -210,9 +208,7 @@ def test_scales_of_a_manifest_that_are_none_are_refused(tmp_path, rows):
     dataclasses.replace(
         manifest, recipe=dataclasses.replace(manifest.recipe, outputs=outputs)
     ).write()
-    with pytest.raises(
-        OutputError, match=r"_manifest\.json: it is damaged, .*scale of 'int8' is not"
-    ):
+    with pytest.raises(OutputError, match=r"_manifest\.json: .*scale of 'int8' is not"):
         Manifest.read(tmp_path)
 
 

@@ -420,10 +420,7 @@ class TestInputs:
             (lambda: FEATURES, "returned {'unique_ids'"),
             (lambda: tf.data.Dataset.range(3), "the features are TensorSpec"),
             (lambda: tf.data.Dataset.from_tensors({"client": "a"}), "feature 'client'"),
-            (
-                lambda: tf.data.Dataset.from_tensors({"x": tf.ragged.constant([[1], []])}),
-                "feature 'x' is RaggedTensorSpec",
-            ),
+            (lambda: tf.data.Dataset.from_tensors({"x": tf.ragged.constant([[1]])}), "feature 'x'"),
         ],
     )
     def test_what_it_may_not_be(self, estimator, made, message):
@@ -516,7 +513,5 @@ def test_a_trained_model_in_the_model_dir_of_our_own_model_fn(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"')
     outputs = plan_outputs([OutputConfig.of({"layers": [-1]})], TOY)
     estimator = Estimator(ModelFn(TOY, WEIGHTS, outputs), model_dir=str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"model_dir gives .*model\.ckpt-9, but this model_fn has"
-    ):
+    with pytest.raises(ConfigError, match=r"model_dir .*model\.ckpt-9"):
         next(estimator.predict(input_fn))

@@ -73,10 +73,7 @@ def test_tpus_are_resources_of_rays_own_names():
             "ray::A.__init__() (pid=1, ip=10.0.0.1)\nModuleNotFoundError: No module named 'a'",
             "ModuleNotFoundError: No module named 'a' (node 10.0.0.1)",
         ),
-        (
-            "failure: Traceback (most recent call last):\n  File 1\nRuntimeError: no",
-            "RuntimeError: no",
-        ),
+        ("failure: Traceback (most recent):\n  File 1\nRuntimeError: no", "RuntimeError: no"),
         ("", "RuntimeError"),
     ],
 )

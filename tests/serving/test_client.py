@@ -365,10 +365,7 @@ def test_the_first_failure_ends_a_call(service):
     ("reply", "message"),
     [
         (lambda body: answer(body, count=1), "answered for 1 texts, and 2 were sent"),
-        (
-            lambda body: answer(body | {"outputs": ["other"]}),
-            "the outputs of .* have changed; make another",
-        ),
+        (lambda body: answer(body | {"outputs": ["other"]}), "outputs of .* have changed"),
         (lambda body: answer(body, values=vectors_of([[1, 2, 3], None])), "is damaged"),
         (lambda body: answer(body, values=vectors_of([[1, 2, 3], [1, None, 3]])), "is damaged"),
         (lambda body: b"not Arrow", "is damaged"),
