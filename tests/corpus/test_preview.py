@@ -12,6 +12,7 @@ from bert_features import extract
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.preview import plan, suggest_buckets
+from bert_features.errors import OutputError
 
 pytestmark = pytest.mark.usefixtures("kept_steps")
 
@@ -115,6 +116,11 @@ def test_the_command_draws_it(toy, text):
     assert found
     assert "a good choice for a TPU or GPU: --buckets=" in result.stdout
     assert not result.stderr
+
+
+def test_a_cache_that_a_run_would_refuse_is_refused(toy, text):
+    with pytest.raises(OutputError, match="is an address"):
+        plan(ExtractConfig(checkpoint=toy, cache="s3://bucket/cache"), text)
 
 
 def test_the_command_prints_json(toy, text):

@@ -39,10 +39,7 @@ def sort_names(
     """
     model_type = None if config is None else config.model_type
     parts = {name: weight_names.split_name(name, kind, model_type) for name in names}
-    required = {"embeddings/word_embeddings"}  # without them it is no such encoder
-    if config is not None and config.distinct_blocks <= len(names):
-        required = {row.canonical for row in weight_names.weights(config, pooler=False)}
-    prefix = _prefix(filter(None, parts.values()), required, path)
+    prefix = _prefix(filter(None, parts.values()), _required(config, len(names)), path)
     roots: tuple[str, ...] = (prefix or "",)
     if prefix == "" and kind != "tf2":  # the objects of TF2 have no common beginnings
         roots = weight_names.scopes(kind, model_type)
@@ -69,6 +66,13 @@ def trained_poolers(names: Iterable[str], kind: Kind) -> dict[str, str]:
         return {}
     poolers = {weight_names.next_sentence_pooler(name): name for name in names}
     return {canonical: name for canonical, name in poolers.items() if canonical is not None}
+
+
+def _required(config: BertConfig | None, count: int) -> set[str]:
+    """The canonical names without which `count` names are no such encoder."""
+    if config is None or config.distinct_blocks > count:
+        return {"embeddings/word_embeddings"}
+    return {weight.canonical for weight in weight_names.weights(config, pooler=False)}
 
 
 def _prefix(parts: Iterable[tuple[str, str]], required: set[str], path: Path) -> str | None:
