@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE=1 BERT_FEATURES_CACHE=$work/cache HYPOTHESIS_STOR
 
 # apt-get with a state of its own, in which nothing is installed, so that it fetches all that Python needs.
 host=$(dpkg --print-architecture)
-mkdir -p apt/lists/partial apt/archives/partial root/usr/lib host
+mkdir -p apt/lists/partial apt/archives/partial root/usr/lib host logs tests
 touch apt/status
 private_apt() {
   apt-get -qq -o Dir::State="$work/apt" -o Dir::State::status="$work/apt/status" -o Dir::Cache="$work/apt" \
@@ -74,8 +74,9 @@ echo "The quickstart's job with Python $version on aarch64, beside this machine:
 cd "$root"
 processes=()
 for room in "${rooms[@]}"; do
+  name=${room//\//-}
   arm -m pytest -q -p no:cacheprovider -m "not slow and not release" --timeout 6000 \
-    --basetemp "$work/tests/${room//\//-}" "$room" >"$work/${room//\//-}.log" 2>&1 &
+    --basetemp "$work/tests/$name" "$room" >"$work/logs/$name" 2>&1 &
   processes+=($!)
 done
 status=0
@@ -83,7 +84,8 @@ for process in "${processes[@]}"; do
   wait "$process" || status=1
 done
 for room in "${rooms[@]}"; do
-  [ "$status" = 0 ] || cat "$work/${room//\//-}.log" >&2
-  echo "$room: $(tail -n 1 "$work/${room//\//-}.log")"
+  log=$work/logs/${room//\//-}
+  [ "$status" = 0 ] || cat "$log" >&2
+  echo "$room: $(tail -n 1 "$log")"
 done
 exit "$status"
