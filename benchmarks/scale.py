@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/scale.py FOLDER [--lines 1000000 10000000] [--processes 1]
     .venv/bin/python benchmarks/scale.py FOLDER --steps --lines 100 10000 100000 1000000
     .venv/bin/python benchmarks/scale.py FOLDER --steps --lines 10 1000 10000 --words 100 500
+    .venv/bin/python benchmarks/scale.py FOLDER --shuffle 1 10 [--buffer-mb 256]
 
 For each number of lines, a file of short lines is made from a seed, and `bert-features extract`
 writes a folder of shards from it: one vector for each line, of a toy encoder of two layers, so that
@@ -16,8 +17,12 @@ its own. Prints its CPU seconds, its peak memory, and the CPU time of a text bey
 which is mostly start. `--words` makes documents, which the toy reads in windows; `--output` may
 name one file instead of a folder, by its suffix.
 
-FOLDER needs 400 bytes for each line of the longest run, and 20 for each word of documents. All that
-is written there is removed.
+With `--shuffle` features of these gigabytes, two layers of 384 float32 for each token, are shuffled
+with `--buffer-mb` of memory. Prints for each size the seconds, the CPU seconds and the peak memory,
+beside those of writing the same rows in the order of the source.
+
+FOLDER needs 400 bytes for each line of the longest run, and 20 for each word of documents; four
+times the gigabytes of `--shuffle`. All that is written there is removed.
 """
 
 import argparse
@@ -32,18 +37,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from bert_features import read_features
+from bert_features import ExtractConfig, extract, read_features
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.weights.weight_names import stored_shapes, weights
 from bert_features.config.bert_config import BertConfig
+from bert_features.corpus.shards import describe_shard
 from bert_features.corpus.status import read_status
+from bert_features.extraction.counts import Counts
+from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
+from bert_features.formats.records import FeatureBatch, Rows, splits_of
 
 _SEED = 14
 _SAMPLE_SECONDS = 0.5
@@ -61,6 +70,18 @@ file = read_features(sys.argv[1])
 count = sum(1 for record in file if record.features)
 assert count == len(file), (count, len(file))
 """
+
+_SHUFFLE = """
+import sys
+import numpy as np
+from bert_features.corpus import shuffle
+if sys.argv[1] == "plain":
+    shuffle._scatter = lambda source, seed, paths: source.count()
+    shuffle._sorted = lambda source, paths: source.rows()
+shuffle.shuffle_features(*sys.argv[2:4], seed=_SEED, buffer_mb=int(sys.argv[4]))
+""".replace("_SEED", str(_SEED))
+_TEXTS_OF_SHARD, _TEXTS_OF_BATCH = 1000, 50
+_WIDTH, _LENGTHS = 384, range(12, 60)
 
 
 @dataclass(frozen=True)
@@ -89,12 +110,17 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true", help="measure each step at each size")
     parser.add_argument("--words", type=int, nargs=2, default=(_WORDS.start, _WORDS.stop))
     parser.add_argument("--output", default="out/", help="of --steps: out/ or out.SUFFIX")
+    parser.add_argument("--shuffle", type=float, nargs="+", metavar="GB", help="sizes to shuffle")
+    parser.add_argument("--buffer-mb", type=int, default=256)
     arguments = parser.parse_args()
     folder = arguments.folder / "benchmark_scale"
     folder.mkdir()
     try:
         checkpoint = write_checkpoint(folder / "uncased_toy")
         words = range(*arguments.words)
+        if arguments.shuffle:
+            measure_shuffles(checkpoint, arguments.shuffle, arguments.buffer_mb)
+            return
         if arguments.steps:
             measure_steps(checkpoint, arguments.lines, words, arguments.output)
             return
@@ -182,6 +208,56 @@ def measure_steps(checkpoint: Path, counts: list[int], words: range, output: str
             row = f"{step:<20} {count:>9} {seconds:>8.1f} {more:>9} {megabytes:>8.0f}  {size:.1f}"
             print(row, flush=True)
         shutil.rmtree(out) if out.is_dir() else out.unlink()
+
+
+def measure_shuffles(checkpoint: Path, sizes: list[float], buffer_mb: int) -> None:
+    """Prints a row for each size, written in its own order and shuffled."""
+    folder = checkpoint.parent
+    print(f"{'rows':<8} {'GB':>6} {'seconds':>8} {'MB/s':>6} {'CPU s':>6} {'peak MB':>8}")
+    for size in sizes:
+        source, out = write_features(checkpoint, folder / "source", size), folder / "store"
+        for rows in ("plain", "shuffle"):
+            begun = time.monotonic()
+            command = [sys.executable, "-c", _SHUFFLE, rows, str(source), str(out), str(buffer_mb)]
+            megabytes, cpu = measured(command)
+            seconds = time.monotonic() - begun
+            numbers = f"{size:>6.1f} {seconds:>8.1f} {1000 * size / seconds:>6.0f} {cpu:>6.1f}"
+            print(f"{rows:<8} {numbers} {megabytes:>8.0f}", flush=True)
+            shutil.rmtree(out)
+        shutil.rmtree(source)
+
+
+def write_features(checkpoint: Path, folder: Path, size: float) -> Path:
+    """Writes a features folder of some gigabytes: random rows, with the recipe of a short run."""
+    (folder.parent / "line.txt").write_text("a line\n")
+    settings = ExtractConfig(checkpoint=str(checkpoint), layers=[-1, -2])
+    extract(settings, folder.parent / "line.txt", f"{folder}/")
+    manifest = Manifest.read(folder)
+    first = read_features(folder)
+    features = tuple(replace(feature, width=_WIDTH) for feature in first.features)
+    rng = np.random.default_rng(_SEED)
+    lengths = rng.integers(_LENGTHS.start, _LENGTHS.stop, _TEXTS_OF_SHARD)
+    splits, values = splits_of(lengths), rng.normal(size=(lengths.sum(), _WIDTH)).astype(np.float32)
+    ids = rng.integers(1000, 9000, len(values), np.int32)
+    ids[splits[:-1]], ids[splits[1:] - 1] = 101, 102
+    units = {"tokens": ids.astype(str).astype(object), "token_ids": ids}
+    rows = Rows(splits, units, {feature.name: values for feature in features})
+    count = round(size * 1e9 / (len(values) * len(features) * _WIDTH * values.itemsize))
+    shards, finished = [], []
+    whole = replace(manifest, shards=manifest.shards * count)
+    for number in range(count):
+        begin = number * _TEXTS_OF_SHARD
+        batch = FeatureBatch(np.arange(begin, begin + _TEXTS_OF_SHARD), {}, {"token": rows})
+        path = Path(whole.path(number))
+        metadata = {"recipe": manifest.recipe.to_json()}
+        with open_writer(path, format="parquet", features=features, metadata=metadata) as writer:
+            for start in range(0, len(batch), _TEXTS_OF_BATCH):
+                writer.write(batch.part(start, start + _TEXTS_OF_BATCH))
+        entry = {"first": begin, "records": len(batch)}
+        shards.append(manifest.shards[0].model_copy(update=entry))
+        finished.append(describe_shard(path, "parquet", Counts(len(batch), len(values)), None))
+    replace(whole, shards=tuple(shards), finished=tuple(finished)).write()
+    return folder
 
 
 def measured(command: list[str]) -> tuple[float, float]:

@@ -222,23 +222,24 @@ def _scatter(source: _Source, seed: int, paths: list[Path]) -> int:
     return total
 
 
-def _sorted(source: _Source, path: Path) -> tuple[FeatureBatch, np.ndarray]:
-    """The rows of a part, whose file is removed, and the order of their keys, int64."""
+def _sorted(source: _Source, paths: list[Path]) -> Iterator[tuple[FeatureBatch, np.ndarray]]:
+    """The rows of each part, whose file is removed, and the order of their keys, int64."""
     import pyarrow as pa
 
-    with pa.memory_map(str(path)) as file:
-        messages = pa.ipc.MessageReader.open_stream(file)
-        pieces = [pa.ipc.read_record_batch(each, source.with_keys) for each in messages]
-        table = pa.Table.from_batches(pieces, source.with_keys).combine_chunks()
-        del pieces
-    path.unlink()
-    order = np.argsort(np.asarray(table.column(0)), kind="stable")
-    return convert_from_arrow(table.remove_column(0), source.features), order
+    for path in paths:
+        with pa.memory_map(str(path)) as file:
+            messages = pa.ipc.MessageReader.open_stream(file)
+            pieces = [pa.ipc.read_record_batch(each, source.with_keys) for each in messages]
+            table = pa.Table.from_batches(pieces, source.with_keys).combine_chunks()
+            del pieces
+        path.unlink()
+        order = np.argsort(np.asarray(table.column(0)), kind="stable")
+        yield convert_from_arrow(table.remove_column(0), source.features), order
 
 
 def _blocks(source: _Source, paths: list[Path], sizes: Iterable[int]) -> Iterator[FeatureBatch]:
     """The rows in the order of their keys, in blocks of these sizes."""
-    parts = (_sorted(source, path) for path in paths)
+    parts = _sorted(source, paths)
     rows, order = next(parts)
     for size in sizes:
         block = []

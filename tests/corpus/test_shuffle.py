@@ -164,9 +164,9 @@ def test_memory_does_not_change_the_bytes_and_is_bounded(source, tmp_path, monke
     source = write_source(tmp_path / "wide.npz", make_source(wide), wide)
     sizes, read = [], shuffle._sorted
 
-    def noting(source, path):
-        sizes.append(path.stat().st_size)
-        return read(source, path)
+    def noting(source, paths):
+        sizes.extend(path.stat().st_size for path in paths)
+        return read(source, paths)
 
     monkeypatch.setattr(shuffle, "_sorted", noting)
     for name, buffer in (("large", 256), ("small", 1)):
