@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -174,10 +175,11 @@ def _remote_files(name: str, folders: bool) -> list[str]:
         return _sorted(files, f"no file matches {name}; check the pattern and the bucket")
     if not (folders and filesystem.isdir(path)):
         return [name]
+    folder = f"{path.rstrip('/')}/"
     with contextlib.suppress(FileNotFoundError):
-        place = f"{path.rstrip('/')}/{MANIFEST}"
-        _check_no_features(name, filesystem.cat_file(place, start=0, end=BEGINNING_BYTES))
-    files = _addresses(name, path, filesystem.ls(path, detail=True))
+        manifest = filesystem.cat_file(f"{folder}{MANIFEST}", start=0, end=BEGINNING_BYTES)
+        _check_no_features(name, manifest)
+    files = _addresses(name, folder, filesystem.ls(path, detail=True))
     return _sorted(files, _no_files(name))
 
 
@@ -190,7 +192,7 @@ def _addresses(name: str, path: str, entries: Iterable[Any], *, hidden: bool = F
     """The addresses of files that a file system lists; `path` is its name for `name`."""
     # Not `unstrip_protocol`, which loses the host of servers such as sftp.
     before = name.rstrip("/").removesuffix(path.rstrip("/"))
-    fixed = path.partition("*")[0].rpartition("/")[0]
+    fixed = re.split(r"[*?[]", path, maxsplit=1)[0].rpartition("/")[0]
     return [
         before + entry["name"]
         for entry in entries

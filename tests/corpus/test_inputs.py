@@ -72,8 +72,11 @@ def test_a_driver_whose_paths_begin_with_a_slash(here):
     expected = ("memory://globs/a.txt", "memory://globs/b.txt")
     assert find_inputs("memory://globs/*.txt") == expected
     assert find_inputs("memory://globs") == expected
-    fsspec.filesystem("memory").pipe("/named/[a].txt", b"")
-    assert find_inputs("memory://named/[a].txt") == ("memory://named/[a].txt",)
+    # What a name spells out may be hidden, and have brackets.
+    fsspec.filesystem("memory").pipe({"/.b/[a].txt": b"", "/.b/.c/d.txt": b"", "/.b/.e": b""})
+    for rest in ("", "/[a].txt", "/*.txt", "/?a?.txt", "/**"):
+        assert find_inputs(f"memory://.b{rest}") == ("memory://.b/[a].txt",)
+
 
 
 def test_folders_are_left_alone_where_they_are_not_allowed(here, bucket):
