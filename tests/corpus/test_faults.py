@@ -14,6 +14,7 @@ import pytest
 
 from bert_features import extract, read_features
 from bert_features.corpus import inputs, job
+from bert_features.corpus.executor import Executor, Ready
 from bert_features.corpus.inputs import look_up
 from bert_features.corpus.status import read_status
 from bert_features.corpus.worker import portable
@@ -24,6 +25,7 @@ from bert_features.readers.examples import source_of
 from bert_features.readers.parts import cut
 from tests.cli.command_line import run as run_command
 from tests.corpus.runs import extract_until, shards_of
+from tests.recipes import make_recipe
 
 
 def test_overwrite_keeps_what_is_there_until_the_new_run_can_begin(config, texts, tmp_path):
@@ -202,3 +204,30 @@ def test_errors_keep_their_meaning_in_another_process(fail, expected, text):
     assert type(found) is expected
     assert str(found).startswith(text)
     assert "Traceback" in found.__notes__[0]
+
+
+class Reports(Executor):
+    """Workers that have loaded the model."""
+
+    def __init__(self, *reports):
+        super().__init__()
+        self.reports = reports
+
+    def _compute(self, shards):
+        yield from self.reports
+
+    def stop(self):
+        """Nothing runs."""
+
+
+def test_workers_on_other_devices_are_refused_and_other_processors_are_named(caplog):
+    def run(*workers):
+        reports = [Ready(make_recipe(arithmetic={"device": d}), name) for d, name in workers]
+        Reports(*reports).run([], print, print, None)
+
+    run(("cpu", "x86"), ("cpu", "x86"))
+    assert not caplog.text
+    run(("cpu", "x86"), ("cpu", "ARM"), ("cpu", "ARM"))
+    assert caplog.text.count("on different processors (x86; ARM)") == 1
+    with pytest.raises(DeviceError, match="device 'cpu' and 'gpu'"):
+        run(("cpu", "x86"), ("gpu", "x86"))

@@ -78,7 +78,6 @@ def test_a_driver_whose_paths_begin_with_a_slash(here):
         assert find_inputs(f"memory://.b{rest}") == ("memory://.b/[a].txt",)
 
 
-
 def test_folders_are_left_alone_where_they_are_not_allowed(here, bucket):
     assert find_inputs("data", folders=False) == ("data",)
     assert find_inputs("toy://bucket/data", folders=False) == ("toy://bucket/data",)

@@ -65,7 +65,6 @@ def test_a_resumed_run_follows_none(config, texts, tmp_path, victim, name, to, f
 
 
 @pytest.mark.parametrize("settings", [{}, {"dedupe": True}])
-@pytest.mark.usefixtures("quick")
 def test_the_manifest_is_no_link(config, texts, tmp_path, victim, settings):
     stopped_run(config, texts, tmp_path / "out", "npz", dedupe=bool(settings))
     (manifest,) = (tmp_path / "out").glob("*manifest.json")
