@@ -121,6 +121,13 @@ def test_multi_vectors_are_projected_from_the_last_layer():
     assert (late.layers, late.states, late.width, late.normalize) == ((-1,), (3,), 5, True)
 
 
+def test_terms_and_pieces_have_a_usual_number():
+    outputs = [OutputConfig.of({"kind": kind}) for kind in ("sparse", "masked_lm")]
+    sparse, masked, ids = plan_outputs(outputs, TOY.model_copy(update={"vocab_size": 999}))
+    assert (sparse.max_units, sparse.layers, sparse.states) == (256, (-1,), (3,))
+    assert (masked.width, ids.width, masked.layers, masked.states) == (5, 5, (-1,), (3,))
+
+
 def test_the_names_of_bert_as_service():
     for alias, name in POOLING_ALIASES.items():
         level = "token" if name == "none" else "sequence"
