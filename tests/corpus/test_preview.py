@@ -98,6 +98,7 @@ def test_suggested_buckets_are_the_best_there_are(seed):
     suggested = suggest_buckets(row_lengths, max_seq_length=40, max_buckets=most)
     assert len(suggested) <= most
     assert cost_of(suggested, row_lengths) == min(cost_of(b, row_lengths) for b in sets)
+    assert suggest_buckets([0], max_seq_length=20, max_buckets=most) == (20,)  # no rows
 
 
 def test_the_command_draws_it(toy, text):
