@@ -46,6 +46,8 @@ def _describe(status: "Status") -> dict[str, str]:
         return rows
     rows["shards"] = f"{status.finished_shards:,} of {status.shards:,} finished"
     rows["examples"] = f"{status.finished_examples:,} of {status.examples:,}"
+    if status.order:
+        rows["order"] = "shuffled: " + ", ".join(f"{n} {v}" for n, v in status.order.items())
     if sum(status.left):
         rows["shares"] = f"not finished: {name_left(status.left)}"
     rows["tokens"] = f"{status.finished_tokens:,} in the finished shards"

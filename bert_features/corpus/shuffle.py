@@ -164,8 +164,7 @@ class _Source:
 
     def count(self) -> int:
         """Number of tokens or words, T."""
-        read = self.file.batches([self._column])
-        return sum(int(batch.levels[self._level].splits[-1]) for batch in read)
+        return sum(int(b.levels[self._level].splits[-1]) for b in self.file.batches([self._column]))
 
     def rows(self) -> Iterator[tuple[FeatureBatch, np.ndarray]]:
         """Tokens or words, a bounded part at a time, and the places of the rows among them."""

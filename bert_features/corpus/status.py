@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bert_features.config.shards import Shard
 from bert_features.corpus.folder import Holder, find_holders
@@ -46,6 +46,7 @@ class Status:
         finished.
       missing: files of shards that were finished, but are gone or have another size now.
       changed_inputs: inputs that are gone or have another size or time now.
+      order: see `Manifest.order`.
     """
 
     folder: Location
@@ -60,6 +61,7 @@ class Status:
     left: tuple[int, ...] = ()
     missing: tuple[Location, ...] = ()
     changed_inputs: tuple[str, ...] = ()
+    order: dict[str, Any] | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -118,6 +120,7 @@ def read_status(folder: Location) -> Status:
         left=count_left(manifest, done),
         missing=tuple(manifest.path(shard) for shard in sorted(missing)),
         changed_inputs=tuple(_changed(manifest.inputs)),
+        order=manifest.order,
     )
 
 

@@ -21,6 +21,7 @@ from bert_features.errors import ConfigError, OutputError
 from bert_features.formats import open_writer
 from bert_features.formats.manifest import Manifest
 from bert_features.formats.records import FeatureBatch, Rows, splits_of
+from tests.cli.command_line import run
 from tests.corpus.runs import shards_of
 from tests.formats.feature_files import SUFFIX, all_formats
 from tests.formats.feature_folders import finish, make_manifest
@@ -284,6 +285,8 @@ def test_other_commands_know_a_store(source, tmp_path):
     assert [each.verdict for each in compare(store, source)] == ["same", "same"]
     status = read_status(store.path)
     assert (status.state, status.examples, status.is_whole) == ("finished", len(store), True)
+    shown = run("status", store.path).stdout
+    assert "order      shuffled: seed 1, level token, special_tokens True\n" in shown
     with pytest.raises(ConfigError, match="shuffled rows"):
         nearest(store, np.ones(5), feature="layer_output_0")
     with pytest.raises(ConfigError, match=re.escape(str(source))):
