@@ -32,6 +32,7 @@ from bert_features import (
     get_features,
     model_fn_builder,
     read_features,
+    shuffle_features,
 )
 from bert_features.batches.bucketing import resolve_buckets
 from bert_features.checkpoints.convert import convert
@@ -187,6 +188,7 @@ NAMES = {
     for each in (
         *(ExtractConfig, InputFormat, OutputConfig, RaySettings, Limits, ServeSettings, Shard),
         *(FeatureExtractor, Client, Padded, compare, read_examples, read_features, nearest),
+        shuffle_features,
         *(compute_similarity, get_features, resolve_buckets, find_checkpoint, json_lines, with_ids),
         *(BertConfig, BertEncoder, BertFeatures, BertTextInput, model_fn_builder, convert),
         *(convert_examples_to_features, read, plan, config, load, changed, write_to),
