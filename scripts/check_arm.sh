@@ -25,7 +25,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export PYTHONDONTWRITEBYTECODE=1 BERT_FEATURES_CACHE=$work/cache HYPOTHESIS_STORAGE_DIRECTORY=$work/hypothesis
+export TMPDIR=$work PYTHONDONTWRITEBYTECODE=1 BERT_FEATURES_CACHE=$work/cache HYPOTHESIS_STORAGE_DIRECTORY=$work/hypothesis
 
 # apt-get with a state of its own, in which nothing is installed, so that it fetches all that Python needs.
 host=$(dpkg --print-architecture)
