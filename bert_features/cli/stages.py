@@ -91,7 +91,9 @@ def _for_device(facts: RunFacts) -> list[str]:
     if precision == "float32" and device != "cpu":  # the flags of a CPU do not show its speed
         changes.append("try --precision bfloat16")
     outputs = facts.settings.outputs
-    used = [output for output in outputs if "layers" not in unused(dict(output))]
+    # The masked-LM head gives other values at a lower layer.
+    layered = [output for output in outputs if KINDS[output.kind].needs != "head"]
+    used = [output for output in layered if "layers" not in unused(dict(output))]
     layers = {layer for output in used for layer in output.layers or DEFAULT_LAYERS}
     if layers - {0, "embeddings"}:
         changes.append("take lower --layers (blocks above the highest are not computed)")

@@ -14,7 +14,7 @@ from bert_features.config.features import Feature as Feature
 from bert_features.config.features import OutputSpec as OutputSpec
 from bert_features.config.kinds import KINDS
 from bert_features.config.kinds.base import Context
-from bert_features.config.layers import DEFAULT_LAYERS, expand_all
+from bert_features.config.layers import expand_all
 from bert_features.config.levels import LEVELS
 from bert_features.config.outputs import OutputConfig, check_names_differ, resolve_auto
 from bert_features.config.poolings import AutoPooling, DenseModule, pooling_parts
@@ -69,8 +69,9 @@ def output_names(outputs: Sequence[OutputConfig], num_layers: int = 2) -> list[s
     return [
         name
         for output, _ in map(resolve_auto, outputs)
-        for name in KINDS[output.kind].names(
-            output, len(expand_all(output.layers or DEFAULT_LAYERS, num_layers))
+        for kind in (KINDS[output.kind],)
+        for name in kind.names(
+            output, len(expand_all(output.layers or kind.default_layers, num_layers))
         )
     ]
 

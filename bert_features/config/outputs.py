@@ -85,7 +85,7 @@ class OutputConfig(Settings):
         None,
         "LAYERS to extract: encoder blocks, -L to L-1, and the word `embeddings`, the sum below "
         "them; `all` is every block, without the embeddings. By default "
-        f"{','.join(map(str, DEFAULT_LAYERS))}, with pooling auto -1.",
+        f"{','.join(map(str, DEFAULT_LAYERS))}; with pooling auto, kind masked_lm or score -1.",
         OUTPUTS,
         min_length=1,
         common=True,

@@ -10,13 +10,14 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.output_specs import dense_modules
 from bert_features.config.packing import TARGET_IDS
 from bert_features.config.poolings import LOOKUP
+from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs, tokens_of_words
 from bert_features.encoder.terms import Pooled
 from bert_features.encoder.types import Tensor
 
 Predictions = dict[str, Tensor]
-# The masked-LM head: called with K, or None and ids of targets, or K, None and how logits are
-# pooled; see `MaskedLMHead.call`.
+# The masked-LM head: called with a state and K, or None and ids of targets, or K, None and how
+# logits are pooled; see `MaskedLMHead.call`.
 Head = Callable[..., tuple[Tensor, ...]]
 
 
@@ -39,6 +40,11 @@ class Encoded:
     special_ids: Sequence[int] = ()
     dense: Mapping[str, Tensor] = field(default_factory=dict)
     head: Head | None = None
+
+    def read(self, number: int, *arguments: Any) -> tuple[Tensor, ...]:
+        """What the masked-LM head reads from a state, as it is: transformers' `hidden_states`."""
+        assert self.head is not None
+        return self.head(EncoderOutputs.from_dict(self.states).state(number), *arguments)
 
 
 def _layers(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
@@ -86,16 +92,15 @@ def _attention(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
 
 
 def _masked_lm(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
-    assert encoded.head is not None
-    computed = {top_k: encoded.head(top_k, None) for top_k in {o.width for o in outputs}}
+    wanted = {(o.states[0], o.width) for o in outputs}
+    computed = {each: encoded.read(*each, None) for each in wanted}
     # Ids are int32 and come first.
-    return {o.name: computed[o.width][0 if o.dtype == "int32" else 1] for o in outputs}
+    return {o.name: computed[o.states[0], o.width][o.dtype != "int32"] for o in outputs}
 
 
 def _score(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
-    assert encoded.head is not None
-    (values,) = encoded.head(None, encoded.batch[TARGET_IDS])
-    return {output.name: values for output in outputs}
+    targets = encoded.batch[TARGET_IDS]
+    return {o.name: encoded.read(o.states[0], None, targets)[0] for o in outputs}
 
 
 def _sparse(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
@@ -107,9 +112,8 @@ def _sparse(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
         for special in encoded.special_ids:
             mask = ops.where(ids == special, 0, mask)
         return {output.name: weights * ops.cast(ops.expand_dims(mask, -1), weights.dtype)}
-    assert encoded.head is not None
     pooled = Pooled(mask, output.pooling, output.min_weight)
-    return {output.name: encoded.head(output.max_units, None, pooled)[0]}
+    return {output.name: encoded.read(output.states[0], output.max_units, None, pooled)[0]}
 
 
 # Name of a kind -> the function that computes all outputs of the kind: name -> tensor, shaped as

@@ -1,4 +1,4 @@
-"""The masked-LM head: from the last layer's states to log-probabilities of pieces.
+"""The masked-LM head: from the states of a layer to log-probabilities of pieces.
 
 As `get_masked_lm_output` of google-research/bert's run_pretraining.py. Log-probabilities are
 natural logarithms and computed in float32.
@@ -59,7 +59,7 @@ class MaskedLMHead(Part):
         the heaviest pieces of each row.
 
         Args:
-          states: [B, S, H], the last layer.
+          states: [B, S, H], of any layer.
           words: [V, E], the word embeddings.
           top_k: K.
           target_ids: instead of `top_k`: int32 [B, S], the id of the wanted piece at its position,

@@ -159,15 +159,13 @@ class DeviceStep:
                 variables[:trained], variables[trained:], inputs, attention_of=tuple(layers)
             )
         attention = dict(zip(layers, states.get("attention", ()), strict=True))
-        encoded = Encoded(
-            states, batch, attention, self._special_ids, dense, self._head(weights, states)
-        )
+        encoded = Encoded(states, batch, attention, self._special_ids, dense, self._head(weights))
         results: Predictions = {}
         for kind in dict.fromkeys(output.kind for output in self.outputs):
             results |= COMPUTE[kind](encoded, [o for o in self.outputs if o.kind == kind])
         return results
 
-    def _head(self, weights: Sequence[Tensor], states: Mapping[str, Any]) -> Head | None:
+    def _head(self, weights: Sequence[Tensor]) -> Head | None:
         """The masked-LM head; `weights` are those of encoder and head."""
         head = self.head
         if head is None:
@@ -176,11 +174,9 @@ class DeviceStep:
         values, words = list(weights[len(variables) :]), self.encoder.embeddings.words
         table = next(w for w, v in zip(weights, variables, strict=False) if v is words)
 
-        def call(*arguments: Any) -> tuple[Tensor, ...]:
+        def call(state: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
             with products_traced_in(self._precision):
-                results, _ = head.stateless_call(
-                    values, [], states["sequence_output"], table, *arguments
-                )
+                results, _ = head.stateless_call(values, [], state, table, *arguments)
             return tuple(results)
 
         return call

@@ -125,7 +125,7 @@ def test_every_setting_changes_the_features_or_is_refused():
 @pytest.mark.parametrize("name", ["layers", "dtype"])
 def test_a_setting_of_the_run_that_every_output_has_itself_is_refused(name):
     own = {"layers": (0,), "dtype": "float16"}
-    outputs = [{"name": "a", **own}, {"name": "b", "kind": "score"}]
+    outputs = [{"name": "a", **own}, {"name": "b", "kind": "sparse"}]
     value = {"layers": (-1,), "dtype": "float16"}[name]
     with pytest.raises(ConfigError, match=f"no output uses {name}; leave {name} out"):
         ExtractConfig.of({"outputs": outputs, name: value})
@@ -140,7 +140,7 @@ def test_the_packages_own_settings_give_way_to_those_of_the_user(preset, tmp_pat
     own = [{"name": "a", "layers": (0,), "dtype": "float16"}]
     assert ExtractConfig.load(preset, outputs=own).outputs == (OutputConfig(**own[0]),)
     with pytest.raises(ConfigError, match="layers"):
-        ExtractConfig.load(preset, **score, layers=[0])
+        ExtractConfig.load(preset, kind="sparse", layers=[0])
     (tmp_path / "own.toml").write_text("layers = [0]\n")
     with pytest.raises(ConfigError, match="layers"):
-        ExtractConfig.load(tmp_path / "own.toml", kind="score")
+        ExtractConfig.load(tmp_path / "own.toml", kind="sparse")

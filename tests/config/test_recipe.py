@@ -70,7 +70,7 @@ def test_each_setting_of_an_output_reaches_the_recipe_of_its_vectors(name):
     sides = []
     for settings in (ALONE[name], OTHERS[name]):
         layers = (-1, -2) if {"combine", "weights"} & {name, *settings} else (-1,)
-        has_layers = settings.get("kind") not in ("masked_lm", "sparse")
+        has_layers = settings.get("kind") != "sparse"
         given = {"layers": layers} | settings if has_layers else settings
         (output, *_) = ExtractConfig.of(given).plan_outputs(TOY)
         sides.append(make_recipe(outputs={"x": describe_output(output, TOY.num_hidden_layers)}))

@@ -28,17 +28,24 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def run(name, **options):
-    """Ids and log-probabilities of the real tokens of `families.batch`, [T, K] each."""
+def run_layers(name, layers, **options):
+    """The step, and for each layer what `run` gives."""
     config = families.checkpoint(name).config
-    outputs = plan_outputs([OutputConfig(kind="masked_lm", top_k=K, name="m")], config)
+    output = OutputConfig(kind="masked_lm", top_k=K, name="m", layers=layers)
+    outputs = plan_outputs([output], config)
     step = DeviceStep(config, weights(name), outputs, **options)
     batch = families.batch(name)
     got = step.step([variable.value for variable in step.weights], batch)
     real = batch["input_mask"] == 1
-    assert got["m_ids"].dtype == "int32"
-    assert got["m"].dtype == "float32"
-    return np.asarray(got["m_ids"])[real], np.asarray(got["m"])[real]
+    assert [got[each.name].dtype for each in outputs] == ["float32", "int32"] * (len(outputs) // 2)
+    values, ids = ([np.asarray(got[o.name])[real] for o in outputs[i::2]] for i in range(2))
+    return step, list(zip(ids, values, strict=True))
+
+
+def run(name, **options):
+    """Ids and log-probabilities of the real tokens of `families.batch`, [T, K] each."""
+    _, (of_last,) = run_layers(name, None, **options)
+    return of_last
 
 
 def assert_likeliest(ids, values, want, atol):
@@ -58,6 +65,21 @@ def test_the_likeliest_pieces_are_those_of_transformers(name):
     ids, values = run(name)
     assert_likeliest(ids, values, log_softmax(families.reference(name)["logits"]), 2e-5)
     assert (np.diff(values) <= 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_head_reads_each_layer_as_it_is_in_the_hidden_states_of_transformers(name):
+    """In ModernBERT the final norm is a part of the last one alone."""
+    config, states = families.checkpoint(name).config, families.reference(name)["states"]
+    want = log_probabilities(states.astype(np.float64), weights(name), config)
+    _, layers = run_layers(name, ["embeddings", "all"])
+    assert len(layers) == len(want) == config.num_hidden_layers + 1
+    for (ids, values), expected in zip(layers, want, strict=True):
+        assert_likeliest(ids, values, expected, 2e-5)
+    assert all(map(np.array_equal, layers[-1], run(name)))
+    step, lower = run_layers(name, [1])
+    assert (step.encoder.num_blocks, step.encoder.final_norm) == (2, None)
+    assert_likeliest(*lower[0], want[2], 2e-5)
 
 
 @pytest.mark.parametrize("form", [{}, {"few_tokens": True}])

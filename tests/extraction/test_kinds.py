@@ -17,7 +17,12 @@ CASES = {
     "spans": {**TOY, "layers": [-1], "level": "span", "span_field": "s", "normalize": True},
     "attention": {**TOY, "outputs": test_attention.OUTPUTS},
     "masked_lm": {"do_lower_case": True, "outputs": [test_masked_lm.OUTPUT]},
-    "score": {"do_lower_case": True, "kind": "score", "level": "token"},
+    "score": {
+        "do_lower_case": True,
+        "kind": "score",
+        "level": "word",
+        "layers": ["embeddings", 0, -1],
+    },
     "sparse": {"kind": "sparse"},
     "documents": multi_vector.KIND,
     "queries": {**multi_vector.KIND, "prompt": "query"},

@@ -97,14 +97,14 @@ def test_a_word_that_truncation_cut_has_no_surprisal(tmp_path):
     assert np.isnan(vanished.features["surprisal"][:, 0]).tolist() == [True, False]
 
 
-def log_probability(ids, at, masked):
+def log_probability(ids, at, masked, state=-1):
     """Of the piece at a place of a row, in float64, where some places are masked."""
     checkpoint = find_without_tensorflow(str(FOLDER))
     weights = read_weights(checkpoint, head=True)
     row = np.array([ids])
     row[0, masked] = 4
     encode = NumpyEncoder(checkpoint.config, weights)
-    states = encode(row, np.ones_like(row), np.zeros_like(row))[-1]
+    states = encode(row, np.ones_like(row), np.zeros_like(row))[state]
     return log_probabilities(states, weights, checkpoint.config)[0, at, ids[at]]
 
 
@@ -128,3 +128,17 @@ def test_a_long_text_is_scored_through_windows(level):
     (record,) = make(level, **windows)([golden["text"]])
     (values,) = record.features.values()
     np.testing.assert_allclose(values[:, 0], want, rtol=0, atol=1e-5)
+
+
+def test_scores_by_layer():
+    ids, layers = SCORED[0]["ids"], ["embeddings", "all"]
+    (record,) = make("token", layers=layers)(TEXTS[:1])
+    (last,) = make("token")(TEXTS[:1])
+    *others, final = record.features.values()
+    assert list(record.features) == [f"score_{i}" for i in range(len(others) + 1)]
+    assert final.tobytes() == last.features["score"].tobytes()
+    for state, values in enumerate(others):
+        want = [log_probability(ids, at, [at], state) for at in range(1, len(ids) - 1)]
+        np.testing.assert_allclose(values[:, 0], [0.0, *want, 0.0], rtol=0, atol=1e-5)
+    (lowest,) = make("token", layers=["embeddings"])(TEXTS[:1])
+    np.testing.assert_allclose(lowest.features["score"], others[0], rtol=0, atol=1e-5)

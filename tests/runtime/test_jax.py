@@ -116,6 +116,9 @@ def jobs(toy, minilm_dir, tmp_path_factory):
     auto = {**sentence_dense.AUTO, "batch_size": NUM_DEVICES}
     splade = str(sparse_encoder.write("splade", tmp_path_factory.mktemp("sparse") / "splade"))
     terms = {"kind": "sparse", "batch_size": NUM_DEVICES}
+    masked = str(ROOT / "tests" / "data" / "masked_lm")
+    lens = {"kind": "score", "level": "word", "layers": ["embeddings", "all"]}
+    lens |= {"batch_size": NUM_DEVICES, "do_lower_case": True}
 
     late = multi_vector.write("classic", tmp_path_factory.mktemp("late") / "in")
     queries = {**multi_vector.KIND, "prompt": "query", "batch_size": NUM_DEVICES}
@@ -124,6 +127,7 @@ def jobs(toy, minilm_dir, tmp_path_factory):
         "dense": {"checkpoint": str(dense), "texts": sentence_dense.TEXTS, "settings": auto},
         "late": {"checkpoint": str(late), "texts": multi_vector.TEXTS, "settings": queries},
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
+        "lens": {"checkpoint": masked, "texts": TEXTS[:2], "settings": lens},
         "packed": {"checkpoint": toy, "texts": TEXTS * 12, "settings": packed},
         "bfloat16": {"checkpoint": toy, "texts": TEXTS[:1], "settings": narrow},
         "real": {"checkpoint": str(minilm_dir), "texts": BANKS, "settings": real},
@@ -165,7 +169,7 @@ def facts(on_jax):
 def of_tensorflow(request, jobs):
     """The features of each text by the TensorFlow runtime; those of packed texts are the toy's."""
     found = {}
-    for name in ("toy", *["real"] * has_release(request)):
+    for name in ("toy", "lens", *["real"] * has_release(request)):
         job = jobs[name]
         extractor = FeatureExtractor.from_checkpoint(job["checkpoint"], **job["settings"])
         found[name] = [record.features for record in extractor(job["texts"])]
@@ -178,7 +182,7 @@ def of_tensorflow(request, jobs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", ["toy", "packed", of_release("real")])
+@pytest.mark.parametrize("job", ["toy", "lens", "packed", of_release("real")])
 def test_every_output_equals_tensorflows(on_jax, of_tensorflow, jobs, job):
     compared = 0
     with np.load(on_jax / f"{job}.npz") as got:

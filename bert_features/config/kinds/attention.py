@@ -46,7 +46,7 @@ class Attention(OutputKind):
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
         """A feature of each layer."""
         check_small(self, output)
-        entries, states = context.resolve(output.layers)
+        entries, states = context.resolve(output.layers or self.default_layers)
         if 0 in states:
             raise ConfigError("layers has 'embeddings', which have no attention; leave it out")
         heads = _heads(output, context.config.num_attention_heads)

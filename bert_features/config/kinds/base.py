@@ -24,11 +24,9 @@ class Context(NamedTuple):
     modules: tuple[Module, ...]
     sparse: SparsePooling | None = None
 
-    def resolve(
-        self, layers: Sequence[int | str] | None
-    ) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
+    def resolve(self, layers: Sequence[int | str]) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
         """The entries of LAYERS, one for each layer, and their states; see `resolve_layers`."""
-        entries = expand_all(layers or DEFAULT_LAYERS, self.config.num_hidden_layers)
+        entries = expand_all(layers, self.config.num_hidden_layers)
         return entries, resolve_layers(entries, self.config.num_hidden_layers)
 
 
@@ -62,6 +60,7 @@ class OutputKind(ABC):
         without being asked to, as pooling `auto` does.
       is_single: whether a run has one output of the kind at most, as its level's units are its own.
       may_lack: whether a row may have no value: NaN in files, null in JSON.
+      default_layers: its layers where an output names none, if it takes `layers`.
       unserved: why the service does not have it, a part of a sentence; empty if it does.
     """
 
@@ -82,6 +81,7 @@ class OutputKind(ABC):
     follows_checkpoint: ClassVar[bool] = False
     is_single: ClassVar[bool] = False
     may_lack: ClassVar[bool] = False
+    default_layers: ClassVar[tuple[int, ...]] = DEFAULT_LAYERS
     unserved: ClassVar[str] = ""
 
     def check(self, output: Any) -> None:  # noqa: B027 - most kinds have nothing to add

@@ -34,7 +34,8 @@ class Layers(OutputKind):
         """A feature of each layer, or of the layers combined."""
         check_small(self, output)
         is_pooler = output.pooling == "pooler"
-        entries, states = context.resolve(output.layers or ((-1,) if is_pooler else None))
+        usual = (-1,) if is_pooler else self.default_layers
+        entries, states = context.resolve(output.layers or usual)
         if is_pooler:
             _check_pooler(context.config, entries, states)
         if output.combine == "weighted":

@@ -4,7 +4,7 @@ from typing import Any
 
 from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind, make_spec
+from bert_features.config.kinds.base import Context, OutputKind, make_spec, numbered
 from bert_features.errors import ConfigError
 
 DEFAULT_TOP_K = 5
@@ -15,21 +15,27 @@ class MaskedLM(OutputKind):
 
     name = "masked_lm"
     summary = "the likeliest pieces at each token, by the masked-LM head"
-    settings = frozenset(["top_k"])
+    settings = frozenset(["top_k", "layers"])
     levels = ("token",)
     needs = "head"
+    default_layers = (-1,)
 
     def names(self, output: Any, num_layers: int) -> list[str]:
-        """The log-probabilities, then the ids."""
-        name = output.name or self.name
-        return [name, f"{name}_ids"]
+        """Of each layer the log-probabilities, then the ids."""
+        names = numbered(output.name or self.name, num_layers)
+        return [each for name in names for each in (name, f"{name}_ids")]
 
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
-        """Two features, float32 and int32."""
+        """Two features of each layer, float32 and int32."""
         width = check_top_k(output.top_k or DEFAULT_TOP_K, context.config)
+        entries, states = context.resolve(output.layers or self.default_layers)
+        names = iter(self.names(output, len(entries)))
         return [
-            head_spec(output, context.config, name=name, dtype=dtype, width=width)
-            for name, dtype in zip(self.names(output, 1), ("float32", "int32"), strict=True)
+            make_spec(
+                output, name=next(names), layers=(entry,), states=(state,), dtype=dtype, width=width
+            )
+            for entry, state in zip(entries, states, strict=True)
+            for dtype in ("float32", "int32")
         ]
 
 
@@ -38,8 +44,3 @@ def check_top_k(top_k: int | None, config: BertConfig) -> Any:
     if (top_k or 0) > config.vocab_size:
         raise ConfigError(f"top_k is {top_k}; the vocabulary has {config.vocab_size} pieces")
     return top_k
-
-
-def head_spec(output: Any, config: BertConfig, **values: Any) -> OutputSpec:
-    """A feature that the masked-LM head computes from the last layer."""
-    return make_spec(output, layers=(-1,), states=(config.num_hidden_layers,), **values)

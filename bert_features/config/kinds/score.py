@@ -3,8 +3,7 @@
 from typing import Any
 
 from bert_features.config.features import OutputSpec
-from bert_features.config.kinds.base import Context, OutputKind
-from bert_features.config.kinds.masked_lm import head_spec
+from bert_features.config.kinds.base import Context, OutputKind, make_spec, numbered
 
 
 class Score(OutputKind):
@@ -12,20 +11,27 @@ class Score(OutputKind):
 
     name = "score"
     summary = "the log-probability of each token or the surprisal of each word, by that head"
-    settings = frozenset[str]()
+    settings = frozenset(["layers"])
     levels = ("token", "word")
     needs = "head"
+    default_layers = (-1,)
     masks_rows = True
     can_pack = False
     may_lack = True  # a word that was cut off has no surprisal
     unserved = "the service has no scores, which mask each text many times"
 
     def names(self, output: Any, num_layers: int) -> list[str]:
-        """One name."""
-        return [output.name or ("surprisal" if output.level == "word" else self.name)]
+        """A name for each layer."""
+        usual = "surprisal" if output.level == "word" else self.name
+        return numbered(output.name or usual, num_layers)
 
     def specs(self, output: Any, context: Context) -> list[OutputSpec]:
-        """One feature of one value, float32."""
+        """A feature of one value for each layer, float32."""
         pooling = "sum" if output.level == "word" else "none"
-        name = self.names(output, 1)[0]
-        return [head_spec(output, context.config, name=name, width=1, pooling=pooling)]
+        entries, states = context.resolve(output.layers or self.default_layers)
+        return [
+            make_spec(output, name=name, layers=(entry,), states=(state,), width=1, pooling=pooling)
+            for name, entry, state in zip(
+                self.names(output, len(entries)), entries, states, strict=True
+            )
+        ]
