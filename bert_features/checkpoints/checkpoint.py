@@ -1,18 +1,18 @@
 """Checkpoint: what is known of a checkpoint before its weights are read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
 from bert_features.checkpoints.modules.sentence_transformers import SentenceTransformersSettings
-from bert_features.checkpoints.weights.file_names import SAVED_MODEL, STATE_FILE
+from bert_features.checkpoints.weights.file_names import SAVED_MODEL, SPARSE_LINEAR, STATE_FILE
 from bert_features.checkpoints.weights.weight_names import Kind
 from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.config.bert_config import BertConfig, Family
-from bert_features.config.poolings import DenseModule
+from bert_features.config.poolings import OWN, DenseModule, SparsePooling
 from bert_features.files import Role
 from bert_features.text import tokenizer_settings
 
@@ -34,6 +34,7 @@ class Checkpoint:
       config_file: the config beside the weights, or the one asked for; None if there is none.
       multi_vector: how it makes a vector of each token for late interaction; None if it was not
         trained for that.
+      linears: the linear layers of bge-m3, with the file of each.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Checkpoint:
     sentence_transformers: SentenceTransformersSettings | None = None
     config_file: Path | None = None
     multi_vector: MultiVectorSettings | None = None
+    linears: Mapping[DenseModule, Path] = field(default_factory=dict, hash=False)
 
     @property
     def weights_path(self) -> Path:
@@ -59,9 +61,18 @@ class Checkpoint:
         return self.weights.kind
 
     @property
+    def sparse(self) -> SparsePooling | None:
+        """How it makes sparse vectors; None if its files do not say."""
+        settings = self.sentence_transformers
+        if settings is not None and settings.sparse is not None:
+            return settings.sparse
+        linear = next((each for each in self.linears if each.path == SPARSE_LINEAR), None)
+        return None if linear is None else SparsePooling(OWN, linear=linear)
+
+    @property
     def dense(self) -> Mapping[DenseModule, Path]:
         """The file of the weights of each Dense module."""
-        return {
+        return dict(self.linears) | {
             module: path
             for settings in (self.sentence_transformers, self.multi_vector)
             if settings is not None
@@ -90,6 +101,7 @@ class Checkpoint:
             others += self.sentence_transformers.files
         if self.multi_vector is not None:
             others += self.multi_vector.files
+        others += self.linears.values()
         return roles + [(f"the checkpoint's {path.name}", path) for path in others]
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ Weights, config, vocabulary, casing, and the settings of sentence-transformers.
 import dataclasses
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,12 @@ from bert_features.checkpoints.modules import sentence_transformers
 from bert_features.checkpoints.read import has_pooler, read_weights, warn_of_heads
 from bert_features.checkpoints.tokenizer import check_casing, checked_vocabulary
 from bert_features.checkpoints.weights import weight_names
-from bert_features.checkpoints.weights.file_names import MAIN_CONFIG, MODULES, TRANSFORMER_CONFIGS
+from bert_features.checkpoints.weights.file_names import (
+    LINEARS,
+    MAIN_CONFIG,
+    MODULES,
+    TRANSFORMER_CONFIGS,
+)
 from bert_features.config.architectures import ARCHITECTURES, OF_NO_FILE
 from bert_features.config.bert_config import ACTIVATIONS, BertConfig, Family
 from bert_features.errors import ConfigError, OutputError
@@ -101,6 +107,8 @@ def write_checkpoint(
         write_tokenizer(vocab_file, folder, source.config.model_type, source.do_lower_case)
         if source.sentence_transformers is not None:
             sentence_transformers.write_settings(source.sentence_transformers, folder, weights)
+        for path in source.linears.values():
+            shutil.copyfile(path, folder / path.name)
     return out
 
 
@@ -189,7 +197,7 @@ TARGETS: dict[str, Callable[[BertConfig, Weights, Path], None]] = {
 _WRITTEN = {
     *(*tokenizer_files.NAMES, "tokenizer_config.json", "config.json", "model.safetensors"),
     *("bert_config.json", f"{TF1_PREFIX}.index", f"{TF1_PREFIX}.data-00000-of-00001"),
-    *(MODULES, MAIN_CONFIG, TRANSFORMER_CONFIGS[0]),
+    *(MODULES, MAIN_CONFIG, TRANSFORMER_CONFIGS[0], *LINEARS),
 }
 
 

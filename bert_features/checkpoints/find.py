@@ -7,11 +7,12 @@ from typing import Unpack, get_args
 
 from bert_features.checkpoints.casing import casing_of
 from bert_features.checkpoints.checkpoint import Checkpoint
-from bert_features.checkpoints.modules.multi_vector import read_multi_vector
+from bert_features.checkpoints.modules.multi_vector import read_bge_m3, read_multi_vector
 from bert_features.checkpoints.modules.sentence_transformers import (
     SentenceTransformersSettings,
     read_sentence_transformers,
 )
+from bert_features.checkpoints.modules.settings import read_linears
 from bert_features.checkpoints.sources.registry import SOURCES, Source, local_file, source_of
 from bert_features.checkpoints.weights.encoder_check import check_size
 from bert_features.checkpoints.weights.inferred_config import infer_config
@@ -144,6 +145,7 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
         settings = replace(settings, dense=multi_vector.dense, files=files)
     config_path = _file(options.get("config_file"), weights, CONFIG_NAMES[weights.kind])
     config, family = _config(name, weights, config_path)
+    linears = read_linears(weights, config.hidden_size)
     if hidden_act := options.get("hidden_act") or source.hidden_act:
         config = config.model_copy(update={"hidden_act": hidden_act})
     vocab_path = _file(options.get("vocab_file"), weights, tokenizer_files.NAMES)
@@ -157,7 +159,8 @@ def _describe(name: str, located: _Located, **options: Unpack[CheckpointOptions]
         expected_sha256=source.sha256,
         sentence_transformers=settings,
         config_file=config_path,
-        multi_vector=multi_vector,
+        multi_vector=multi_vector or read_bge_m3(folder, weights, linears),
+        linears=linears,
     )
     check_size(checkpoint.weights, checkpoint.config)
     return checkpoint

@@ -25,13 +25,14 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
     late = late_interaction(checkpoint, outputs)
     of_tokens = () if late is None else late.modules
     settings = checkpoint.sentence_transformers
+    sparse = checkpoint.sparse
     if settings is None or not uses_auto_pooling(outputs):
-        return AutoPooling(of_tokens=of_tokens)
+        return AutoPooling(sparse=sparse, of_tokens=of_tokens)
     follows = any(KINDS[output.kind].follows_checkpoint for output in outputs)
     if follows and (problem := settings.sparse_problem) is not None:
         raise CheckpointError(f"sentence-transformers' sparse vectors are unavailable: {problem}")
     if not any(output.pooling == AUTO_POOLING for output in outputs):
-        return AutoPooling(sparse=settings.sparse, of_tokens=of_tokens)
+        return AutoPooling(sparse=sparse, of_tokens=of_tokens)
     settings.check_supported()
     poolings = (_RENAMED.get(mode, mode) for mode in settings.pooling_modes)
     return AutoPooling(
@@ -39,7 +40,7 @@ def auto_pooling(checkpoint: Checkpoint, outputs: Sequence[OutputConfig]) -> Aut
         normalize=settings.normalize,
         modules=settings.modules,
         dim=settings.dim,
-        sparse=settings.sparse,
+        sparse=sparse,
         of_tokens=of_tokens,
     )
 
@@ -56,8 +57,9 @@ def late_interaction(
     if checkpoint.multi_vector is None:
         raise ConfigError(
             "kind 'multi_vector' needs a checkpoint for late interaction: a folder of "
-            "MultiVectorEncoder or PyLate, or a ColBERT of Stanford (HF_ColBERT in its config.json "
-            f"and linear.weight among its weights); {checkpoint.name} is none"
+            "MultiVectorEncoder or PyLate, a ColBERT of Stanford (HF_ColBERT in its config.json "
+            "and linear.weight among its weights), or bge-m3 (colbert_linear.pt beside its "
+            f"weights); {checkpoint.name} is none"
         )
     checkpoint.multi_vector.check_supported()
     return checkpoint.multi_vector

@@ -87,13 +87,13 @@ def _facts(checkpoint: "Checkpoint") -> dict[str, Any]:
 
 def _sparse(checkpoint: "Checkpoint") -> dict[str, Any] | None:
     """How the checkpoint's files make sparse vectors; None if they do not say."""
-    settings = checkpoint.sentence_transformers
-    if settings is None or (settings.sparse is None and settings.sparse_problem is None):
-        return None
-    if settings.sparse is None:
+    settings, sparse = checkpoint.sentence_transformers, checkpoint.sparse
+    if settings is not None and settings.sparse_problem is not None:
         return {"unsupported": settings.sparse_problem}
-    queries = "a model" if settings.sparse.table is None else "a table of weights"
-    return {"pooling": settings.sparse.pooling, "top_k": settings.sparse.top_k, "queries": queries}
+    if sparse is None:
+        return None
+    queries = "a model" if sparse.table is None else "a table of weights"
+    return {"pooling": sparse.pooling, "top_k": sparse.top_k, "queries": queries}
 
 
 def _tokenizer(checkpoint: "Checkpoint") -> dict[str, Any]:

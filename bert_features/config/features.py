@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from bert_features.config.levels import LEVELS
-from bert_features.config.poolings import Module
+from bert_features.config.poolings import TOKEN_WEIGHTS, Module
 
 OutputDtype = Literal["float32", "float16", "bfloat16", "int8", "binary"]
 # Vectors that are made from float32 on the host: a byte, or a bit, for each dimension.
@@ -99,8 +99,8 @@ class OutputSpec(Feature):
     Attributes:
       states: `layers` resolved: 0 is the embeddings, i the output of the i-th block.
       scale_from: what `scale` comes from: a number of texts, or a path; None for the default.
-      modules: what is done to each pooled vector before it is cut to D, scaled and cast; of a
-        look-up of terms the table.
+      modules: what is done to each pooled vector before it is cut to D, scaled and cast; of terms
+        that are tokens what gives them their weights.
       max_units: the most units of a text, where these are not its tokens or words; else 0.
       min_weight: the least weight of a term.
       is_part: whether its vectors are of windows, which are put together before they are finished.
@@ -114,6 +114,17 @@ class OutputSpec(Feature):
     is_part: bool = field(default=False, kw_only=True)
 
     @property
+    def weighs_tokens(self) -> bool:
+        """Whether its units are tokens of the text, which the device gives a value each."""
+        return self.pooling in TOKEN_WEIGHTS
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the device computes a vector for each row."""
+        return self.is_sequence or (self.max_units > 0 and not self.weighs_tokens)
+
+    @property
     def device_width(self) -> int:
         """Values of a vector on the device: D, or of the units of a row ids, values and a count."""
-        return 2 * self.max_units + 1 if self.max_units else self.width
+        joined = self.max_units and not self.weighs_tokens
+        return 2 * self.max_units + 1 if joined else self.width

@@ -94,7 +94,8 @@ class DenseModule:
 Module = DenseModule | Literal["normalize"] | int
 
 
-LOOKUP = "lookup"
+# Poolings of terms that are tokens of the text: a stored weight of each, or one that is computed.
+LOOKUP, OWN = TOKEN_WEIGHTS = ("lookup", "own")
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,13 @@ class SparsePooling:
       pooling: a pooling of kind `sparse`.
       top_k: number of terms that it keeps, where the output does not say; None for all.
       table: the weights of queries that are a look-up, [V, 1]; None without them.
+      linear: what gives each token its weight; None without it.
     """
 
     pooling: str = "max"
     top_k: int | None = None
     table: DenseModule | None = None
+    linear: DenseModule | None = None
 
 
 @dataclass(frozen=True)  # pydantic's: it also takes what `asdict` gives

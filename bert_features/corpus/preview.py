@@ -140,7 +140,9 @@ class Plan(Counts):
         sizes = _JSON_CHARACTERS if format == "jsonl" else ITEM_SIZES
         total = 0.0
         for output in (each for each in self.outputs if name in (None, each.name)):
-            units = vectors.get(output.level, self.examples * output.max_units)
+            terms = self.examples * output.max_units
+            terms = min(terms, self.output_tokens) if output.weighs_tokens else terms
+            units = vectors.get(output.level, terms)
             # The ids of units of an output's own belong to it.
             ids = LEVELS[output.level].pieces if output.max_units else ()
             total += units * (output.stored_width * sizes[output.dtype] + len(ids) * sizes["int32"])

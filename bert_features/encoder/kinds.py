@@ -9,7 +9,7 @@ from keras import ops
 from bert_features.config.features import OutputSpec
 from bert_features.config.output_specs import dense_modules
 from bert_features.config.packing import TARGET_IDS
-from bert_features.config.poolings import LOOKUP
+from bert_features.config.poolings import LOOKUP, OWN
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs, tokens_of_words
 from bert_features.encoder.terms import Pooled
@@ -30,6 +30,7 @@ class Encoded:
       batch: the inputs of the step, int32 [B, S] each.
       attention: the weights of each wanted layer, [B, A, S, S].
       special_ids: the ids of [CLS] and [SEP].
+      unknown_id: the id of [UNK]; -1 without one.
       dense: weights of Dense modules by canonical name.
       head: the masked-LM head; None if no output needs it.
     """
@@ -38,6 +39,7 @@ class Encoded:
     batch: Mapping[str, Tensor]
     attention: Mapping[int, Tensor] = field(default_factory=dict)
     special_ids: Sequence[int] = ()
+    unknown_id: int = -1
     dense: Mapping[str, Tensor] = field(default_factory=dict)
     head: Head | None = None
 
@@ -112,6 +114,11 @@ def _sparse(encoded: Encoded, outputs: Sequence[OutputSpec]) -> Predictions:
         for special in encoded.special_ids:
             mask = ops.where(ids == special, 0, mask)
         return {output.name: weights * ops.cast(ops.expand_dims(mask, -1), weights.dtype)}
+    if output.pooling == OWN:
+        weights = _layers(encoded, [replace(output, level="token")])[output.name]
+        for other in (*encoded.special_ids, encoded.unknown_id):
+            mask = ops.where(ids == other, 0, mask)
+        return {output.name: ops.where(ops.expand_dims(mask, -1) > 0, weights, 0.0)}
     pooled = Pooled(mask, output.pooling, output.min_weight)
     return {output.name: encoded.read(output.states[0], output.max_units, None, pooled)[0]}
 

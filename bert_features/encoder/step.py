@@ -58,6 +58,7 @@ class DeviceStep:
         pooler, the masked-LM head or Dense modules if an output needs them; None for random ones.
       outputs: what to compute; blocks above their highest layer are left out.
       special_ids: the ids of [CLS] and [SEP], for outputs that leave them out.
+      unknown_id: the id of [UNK], for outputs that leave it out; -1 without one.
       pieces: number of pieces of the vocabulary; None if each row of the table is one.
       precision: `float32` or `bfloat16`, for weights and arithmetic; or `int8`, see `encoder.int8`.
       use_one_hot_embeddings: look words up by a matrix product instead of a gather.
@@ -77,6 +78,7 @@ class DeviceStep:
         outputs: Sequence[OutputSpec],
         *,
         special_ids: Sequence[int] = (),
+        unknown_id: int = -1,
         pieces: int | None = None,
         precision: Precision = "float32",
         use_one_hot_embeddings: bool = False,
@@ -87,7 +89,7 @@ class DeviceStep:
         self.outputs = tuple(outputs)
         self._packed = packed
         self.inputs = input_names(self.outputs, packed=packed)
-        self._special_ids = tuple(special_ids)
+        self._ids = tuple(special_ids), unknown_id
         self._precision = precision
         dtype = "float32" if precision == "int8" else precision
         self.encoder = BertEncoder(
@@ -159,7 +161,7 @@ class DeviceStep:
                 variables[:trained], variables[trained:], inputs, attention_of=tuple(layers)
             )
         attention = dict(zip(layers, states.get("attention", ()), strict=True))
-        encoded = Encoded(states, batch, attention, self._special_ids, dense, self._head(weights))
+        encoded = Encoded(states, batch, attention, *self._ids, dense, self._head(weights))
         results: Predictions = {}
         for kind in dict.fromkeys(output.kind for output in self.outputs):
             results |= COMPUTE[kind](encoded, [o for o in self.outputs if o.kind == kind])

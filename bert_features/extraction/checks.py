@@ -129,7 +129,7 @@ def check_kinds(config: ExtractConfig) -> None:
         attention in windows.
     """
     kinds = [KINDS[output.kind] for output in config.outputs]
-    for kind in kinds:
+    for kind, output in zip(kinds, config.outputs, strict=True):
         if kind.masks_rows and len(kinds) > 1:
             raise ConfigError(
                 f"kind '{kind.name}' masks the texts, so no other output can come from the same "
@@ -145,13 +145,13 @@ def check_kinds(config: ExtractConfig) -> None:
                 f"kind '{kind.name}' needs the whole text in one row, and long_text is 'window'; "
                 "choose another, or split long texts into sentences"
             )
-        if not kind.can_pack and config.packing:
+        if config.packing and not kind.packs(output):
             raise ConfigError(f"kind '{kind.name}' excludes packing; leave packing out")
 
 
 def may_pack(config: ExtractConfig) -> bool:
     """Whether the outputs allow that texts share rows."""
-    return all(KINDS[output.kind].can_pack for output in config.outputs)
+    return all(KINDS[output.kind].packs(output) for output in config.outputs)
 
 
 def packs(config: ExtractConfig, *, any_shape: bool) -> bool:

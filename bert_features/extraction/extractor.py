@@ -267,9 +267,9 @@ class FeatureExtractor(EncodesByPrompt, Pipeline):
 
     def of_queries(self, output: str) -> Self:
         """The extractor for queries of an output: another where they are a look-up, else this."""
-        settings = self.checkpoint.sentence_transformers
+        stated = self.checkpoint.sparse
         names = [each.name for each in self.outputs if each.max_units]
-        if output not in names or not (settings and settings.sparse and settings.sparse.table):
+        if output not in names or stated is None or stated.table is None:
             return self
         (sparse,) = (o for o in self.config.outputs if KINDS[o.kind].follows_checkpoint)
         if sparse.pooling is not None:

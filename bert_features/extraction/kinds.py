@@ -5,6 +5,7 @@ Shape legend: `N` examples of a megabatch, `R` their rows, `T` tokens that the r
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from bert_features.batches.input_fn import Megabatch
 from bert_features.batches.row_plan import count_by_row
 from bert_features.config.features import OutputSpec
 from bert_features.config.packing import SCORED, TARGET_IDS
-from bert_features.config.poolings import LOOKUP
+from bert_features.config.poolings import TOKEN_WEIGHTS
 from bert_features.formats.records import Rows, splits_of
 
 
@@ -132,6 +133,22 @@ def _join_terms(
     return Rows(splits, {"term_ids": ids[order]}, {output.name: weights[order, None]})
 
 
+def _terms_of_tokens(output: OutputSpec, computed: DeviceValues) -> Rows:
+    """The terms of texts whose weights are those of their tokens."""
+    ids = computed.megabatch.columns["values"][computed.tokens]
+    return _join_terms(output, np.diff(computed.splits), ids, computed.values)
+
+
+def _cut_tokens(output: OutputSpec, computed: DeviceValues) -> np.ndarray:
+    """int64 [N]: the terms of each text beyond its K heaviest."""
+    most = int(np.diff(computed.splits).max(initial=0))
+    if most <= output.max_units:
+        return np.zeros(len(computed.splits) - 1, np.int64)
+    whole = _terms_of_tokens(replace(output, max_units=most), computed)
+    cut: np.ndarray = np.maximum(np.diff(whole.splits) - output.max_units, 0)
+    return cut
+
+
 _AS_ITS_LEVEL = Assembly()
 # By kind and level, and where that matters the pooling.
 _KINDS: dict[tuple[str, ...], Assembly] = {
@@ -146,13 +163,8 @@ _KINDS: dict[tuple[str, ...], Assembly] = {
         lambda output, computed: _terms_of_rows(output, computed.values, computed.first_rows),
         lambda output, computed: _cut_terms(output, computed.values, computed.first_rows),
     ),
-    ("sparse", "term", LOOKUP): Assembly(
-        "token",
-        lambda output, computed: _join_terms(
-            output,
-            np.diff(computed.splits),
-            computed.megabatch.columns["values"][computed.tokens],
-            computed.values,
-        ),
-    ),
+    **{
+        ("sparse", "term", pooling): Assembly("token", _terms_of_tokens, _cut_tokens)
+        for pooling in TOKEN_WEIGHTS
+    },
 }

@@ -2,7 +2,7 @@
 
 from bert_features.batches.queries_documents import QueriesAndDocuments, RowRules
 from bert_features.checkpoints.modules import multi_vector
-from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings
+from bert_features.checkpoints.modules.multi_vector import MultiVectorSettings, TextSettings
 from bert_features.config.settings import shown
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.text.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ def find_sides(
     """
     query, fill = settings.query, settings.query.fill
     length = min(query.length or max_seq_length, max_seq_length)
-    side = RowRules(length, _ids(query.skip_words, tokenizer))
+    side = RowRules(length, _ids(query, tokenizer))
     if fill is not None:
         if fill.length > max_seq_length:
             raise ConfigError(
@@ -52,15 +52,16 @@ def find_sides(
         side = RowRules(
             length, side.skip_ids, fill.length, _fill_id(fill, tokenizer), fill.attended
         )
-    document = RowRules(document_length, _ids(settings.document.skip_words, tokenizer))
+    document = RowRules(document_length, _ids(settings.document, tokenizer))
     return QueriesAndDocuments(document, side, packed)
 
 
-def _ids(words: tuple[str, ...], tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The ids of words that are single pieces; the others are not skipped."""
-    unknown = tokenizer.frame.unknown_id
-    words_by_id = {tokenizer.vocab[word]: word for word in words if word in tokenizer.vocab}
-    return tuple(number for number, word in words_by_id.items() if number != unknown or word == UNK)
+def _ids(texts: TextSettings, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of skipped words that are single pieces, the others are not skipped; and of [CLS]."""
+    unknown, vocab = tokenizer.frame.unknown_id, tokenizer.vocab
+    words_by_id = {vocab[word]: word for word in texts.skip_words if word in vocab}
+    ids = tuple(number for number, word in words_by_id.items() if number != unknown or word == UNK)
+    return (*ids, *[tokenizer.frame.cls_id] * texts.skip_first)
 
 
 def _fill_id(fill: multi_vector.Fill, tokenizer: Tokenizer) -> int:

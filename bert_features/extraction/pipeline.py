@@ -86,6 +86,7 @@ class Pipeline:
             weights,
             self.preparation.device_outputs,
             special_ids=self.tokenizer.frame.special_ids,
+            unknown_id=self.tokenizer.frame.unknown_id,
             pieces=len(self.tokenizer.tokens),
             precision=self.precision,
             fuse_qkv=self.devices.kind != "tpu",

@@ -185,7 +185,7 @@ class Preparation:
             if output.is_paired:  # of each token, with every token of its row
                 size *= self.max_seq_length
             # A sequence has one vector for all its tokens; it has at least two tokens.
-            per_token += size // 2 if output.is_sequence or output.max_units else size
+            per_token += size // 2 if output.has_rows else size
         tokens = min(self.config.buffer_mb * 2**20 // max(per_token, 1), _MAX_MEGABATCH_TOKENS)
         if self.packing and "buffer_mb" not in self.given.model_fields_set:
             params = self.batch_params()

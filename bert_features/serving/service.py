@@ -199,7 +199,13 @@ class Service:
             for level, row in LEVELS.items()
             if row.unit in units
         }
-        most = {f.name: vectors.get(f.level, f.max_units * len(examples)) for f in features}
+        most = {
+            f.name: vectors.get(
+                f.level,
+                sum(min(n, f.max_units) if f.weighs_tokens else f.max_units for n in kept),
+            )
+            for f in features
+        }
         size = sum(f.width * ITEM_SIZES[f.dtype] * most[f.name] for f in features)
         limit = self.settings.limits.answer_bytes
         if size > limit:

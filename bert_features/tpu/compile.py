@@ -213,7 +213,7 @@ class TpuCompiler:
         size = output.device_width * ITEM_SIZES[output.dtype]
         if output.is_paired:
             return size * length
-        return size * vectors / length if output.is_sequence or output.max_units else size
+        return size * vectors / length if output.has_rows else size
 
     def _largest(self, length: int, *, share: float, fits: int = 0, too_many: int | None) -> int:
         """The largest number of rows of one length that fits; see `largest_rows`."""

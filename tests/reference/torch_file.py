@@ -69,18 +69,19 @@ def older(pickle, storages, little=b"\x88", keys=None):
 
 
 def state_dict(arrays, *more):
-    """The pickle of a state dict, and the storages of its arrays of float32."""
+    """The pickle of a state dict, and the storages of its arrays of float32 or float16."""
     pairs, storages = {}, {}
     for key, (name, array) in enumerate(arrays.items()):
-        strides = [stride // 4 for stride in array.strides]
-        stored = storage(str(key), array.size, "torch FloatStorage", *more)
+        strides = [stride // array.itemsize for stride in array.strides]
+        kind = {4: "torch FloatStorage", 2: "torch HalfStorage"}[array.itemsize]
+        stored = storage(str(key), array.size, kind, *more)
         pairs[name] = tensor(stored, array.shape, strides)
         storages[str(key)] = array.tobytes()
     return pickled(mapping(pairs)), storages
 
 
 def zip_of(arrays):
-    """The bytes of a file of a state dict of float32."""
+    """The bytes of a file of a state dict."""
     return zipped(*state_dict(arrays))
 
 

@@ -23,7 +23,7 @@ from bert_features.files import cache_dir
 from bert_features.machine import selection
 from bert_features.runtime.base import device_errors_explained
 from bert_features.runtime.start import make_runtime
-from tests import families, multi_vector, sentence_dense, sparse_encoder
+from tests import bge_m3, families, multi_vector, sentence_dense, sparse_encoder
 from tests.conftest import NUM_DEVICES
 from tests.encoder import gradients
 from tests.made_up_machine import install
@@ -106,7 +106,7 @@ REFUSED = [
 
 
 @pytest.fixture(scope="module")
-def jobs(toy, minilm_dir, tmp_path_factory):
+def jobs(toy, minilm_dir, family_files, tmp_path_factory):
     toy_settings = {**TOY_SETTINGS, "outputs": [*OUTPUTS, *ATTENTION], **SPANS}
     of_spans = [output for output in OUTPUTS if output["name"] == "span mean"]
     narrow = {**TOY_SETTINGS, "outputs": OUTPUTS[:1] + of_spans, "precision": "bfloat16", **SPANS}
@@ -122,9 +122,12 @@ def jobs(toy, minilm_dir, tmp_path_factory):
 
     late = multi_vector.write("classic", tmp_path_factory.mktemp("late") / "in")
     queries = {**multi_vector.KIND, "prompt": "query", "batch_size": NUM_DEVICES}
+    m3 = bge_m3.write(tmp_path_factory.mktemp("m3") / "model", family_files)
+    three = {"outputs": bge_m3.OUTPUTS, "batch_size": NUM_DEVICES}
     return {
         "sparse": {"checkpoint": splade, "texts": sparse_encoder.TEXTS, "settings": terms},
         "dense": {"checkpoint": str(dense), "texts": sentence_dense.TEXTS, "settings": auto},
+        "m3": {"checkpoint": str(m3), "texts": bge_m3.TEXTS, "settings": three},
         "late": {"checkpoint": str(late), "texts": multi_vector.TEXTS, "settings": queries},
         "toy": {"checkpoint": toy, "texts": TEXTS, "settings": toy_settings},
         "lens": {"checkpoint": masked, "texts": TEXTS[:2], "settings": lens},
@@ -229,6 +232,18 @@ def test_queries_for_late_interaction_are_those_of_sentence_transformers(on_jax)
     with np.load(on_jax / "late.npz") as got:
         for i, wanted in enumerate(multi_vector.vectors("classic", "query")):
             np.testing.assert_allclose(got[f"{i}/multi_vector"], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_three_of_bge_m3_equal_float64_numpy(on_jax, jobs):
+    reference = bge_m3.Reference(jobs["m3"]["checkpoint"])
+    with np.load(on_jax / "m3.npz") as got:
+        for i, text in enumerate(bge_m3.TEXTS):
+            weights = reference.sparse(text)
+            wanted = {"dense": reference.dense(text), "late": reference.late(text)}
+            wanted["sparse"] = -np.sort(-weights[weights > 0])[:, None]
+            for name, values in wanted.items():
+                np.testing.assert_allclose(got[f"{i}/{name}"], values, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""How a checkpoint makes vectors for late interaction: ColBERT, in three forms of folders.
+"""How a checkpoint makes vectors for late interaction: ColBERT, in four forms of folders.
 
 Read without the packages that write them:
   sentence-transformers   modules.json with MultiVectorMask; lengths, expansion of queries and skip
@@ -6,6 +6,7 @@ Read without the packages that write them:
   PyLate                  modules.json with its own Dense; all settings in the main config
   Stanford                `HF_ColBERT` in config.json, `linear.weight` among the weights of the
                           encoder, settings in artifact.metadata
+  bge-m3                  colbert_linear.pt beside the weights; the first token has no vector
 
 Each setting is followed, known to be without effect, or a reason for `unsupported`.
 """
@@ -29,7 +30,12 @@ from bert_features.checkpoints.modules.settings import (
     transformer_config,
     wrong_value,
 )
-from bert_features.checkpoints.weights.file_names import MAIN_CONFIG, METADATA, MODULES
+from bert_features.checkpoints.weights.file_names import (
+    COLBERT_LINEAR,
+    MAIN_CONFIG,
+    METADATA,
+    MODULES,
+)
 from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.config.json_files import read_json, read_json_object
 from bert_features.config.poolings import DenseModule, Module
@@ -40,6 +46,7 @@ QUERY, DOCUMENT = "query", "document"
 _DOCUMENT_NAMES = (DOCUMENT, "passage", "corpus")
 # The weights of a token's vector among those of the encoder, in the form of this name.
 PROJECTION, STANFORD = "linear.weight", "Stanford"
+BGE_M3 = "bge-m3"
 _CLASSIC_LENGTH = 32  # of queries, where a folder has none
 _MASK = "MultiVectorMask"
 _KINDS = ("Transformer", "Dense", _MASK, "Normalize")
@@ -85,6 +92,7 @@ class TextSettings:
       prompt: the text before each, with its marker.
       length: the tokens of the longest row; None for the checkpoint's number of positions.
       skip_words: tokens that get no vector.
+      skip_first: whether [CLS] gets none.
       fill: the expansion; None without one.
     """
 
@@ -92,6 +100,7 @@ class TextSettings:
     length: int | None = None
     skip_words: tuple[str, ...] = ()
     fill: Fill | None = None
+    skip_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ class MultiVectorSettings:
     """How a checkpoint makes a vector of each token of a query or a document.
 
     Attributes:
-      form: `sentence-transformers`, `PyLate` or `Stanford`: who wrote the folder.
+      form: `sentence-transformers`, `PyLate`, `Stanford` or `bge-m3`: whose folder it is.
       query: what is done to queries.
       document: what is done to documents.
       prompts: all prompts by name; `query` and `document` among them.
@@ -349,4 +358,34 @@ def _read_stanford(folder: Path, weights: WeightFiles) -> MultiVectorSettings:
         modules=(projection, "normalize"),
         dense={projection: weights.path},
         files=(path,) if path.is_file() else (),
+    )
+
+
+def read_bge_m3(
+    folder: Path, weights: WeightFiles, linears: Mapping[DenseModule, Path]
+) -> MultiVectorSettings | None:
+    """As `read_multi_vector`, for a folder with colbert_linear.pt; as FlagEmbedding's M3 model.
+
+    `linears` are the linear layers beside the weights.
+    """
+    module = next((each for each in linears if each.path == COLBERT_LINEAR), None)
+    if module is None:
+        return None
+    problem = next(module_problems(weights.root, "Transformer", "", _FOLLOWED), None)
+    try:
+        prompts, name, _, _ = read_main(folder / MAIN_CONFIG)
+        most = read_transformer(weights.root)[0]
+    except CheckpointError as error:
+        problem = str(error)
+    if problem is not None:
+        return MultiVectorSettings(BGE_M3, unsupported=problem)
+    default = "" if name is None else prompts[name]
+    prompts = {QUERY: default, DOCUMENT: default, **prompts}
+    return MultiVectorSettings(
+        BGE_M3,
+        query=TextSettings(prompts[QUERY], most, skip_first=True),
+        document=TextSettings(default, most, skip_first=True),
+        prompts=prompts,
+        modules=(module, "normalize"),
+        similarity="meanmaxsim",
     )

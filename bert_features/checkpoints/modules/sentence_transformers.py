@@ -37,6 +37,7 @@ from bert_features.checkpoints.modules.sparse import (
 )
 from bert_features.checkpoints.weights.file_names import (
     DENSE_WEIGHTS,
+    LINEARS,
     MAIN_CONFIG,
     MODULES,
     ROUTER_CONFIG,
@@ -236,7 +237,9 @@ def read_dense(source: HasDense | None, modules: Iterable[DenseModule]) -> dict[
             weights |= dict.fromkeys(module.shapes, source.tables[module][:, None])
             continue
         path = source.dense[module]
-        expected = {_stored(name): shape[::-1] for name, shape in module.shapes.items()}
+        begin = "linear." if path.name in LINEARS else ""  # whose files name the layer
+        stored = {name: _stored(name).removeprefix(begin) for name in module.shapes}
+        expected = {stored[name]: shape[::-1] for name, shape in module.shapes.items()}
         reader = open_weights(path, "safetensors")
         received = dict(reader.shapes())
         if not module.path:  # a file that also holds the encoder
@@ -245,7 +248,7 @@ def read_dense(source: HasDense | None, modules: Iterable[DenseModule]) -> dict[
             held = some([f"{name} {shape}" for name, shape in received.items()])
             raise CheckpointError(f"{path} holds {held}; its config needs {expected}")
         for name in module.shapes:
-            weights[name] = read_floats(reader, _stored(name), path).T
+            weights[name] = read_floats(reader, stored[name], path).T
     return weights
 
 

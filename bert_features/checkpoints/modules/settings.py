@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_features.checkpoints.weights.file_names import DENSE_WEIGHTS, TRANSFORMER_CONFIGS
+from bert_features.checkpoints.weights.file_names import (
+    COLBERT_LINEAR,
+    DENSE_WEIGHTS,
+    SPARSE_LINEAR,
+    TRANSFORMER_CONFIGS,
+)
+from bert_features.checkpoints.weights.weight_readers import WeightFiles
 from bert_features.config.bert_config import HiddenAct
 from bert_features.config.json_files import read_json_object
 from bert_features.config.poolings import DenseModule
@@ -111,6 +117,15 @@ def read_dense_module(folder: Path, inner: str) -> DenseModule:
     has_bias = flag_of(path, values, "bias", default=True)
     has_residual = flag_of(path, values, "use_residual", default=False)
     return DenseModule(inner, inputs, outputs, activation, has_bias, has_residual)
+
+
+def read_linears(weights: WeightFiles, width: int) -> dict[DenseModule, Path]:
+    """The linear layers of bge-m3 beside weights of an encoder of this width, with their files."""
+    modules = (
+        DenseModule(SPARSE_LINEAR, width, 1, "relu", has_bias=True),
+        DenseModule(COLBERT_LINEAR, width, width, "linear", has_bias=True),
+    )
+    return {m: file for m in modules if (file := weights.beside([m.path])) is not None}
 
 
 def flag_of(path: Path, values: Mapping[str, Any], key: str, *, default: bool) -> bool:

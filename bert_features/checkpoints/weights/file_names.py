@@ -26,12 +26,14 @@ DENSE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TABLE_WEIGHTS = ("model.safetensors", "idf.json")
 # The settings of a ColBERT of Stanford.
 METADATA = "artifact.metadata"
+# The linear layers of bge-m3: the weight of each token, and its vector.
+SPARSE_LINEAR, COLBERT_LINEAR = LINEARS = ("sparse_linear.pt", "colbert_linear.pt")
 
 # Files that belong to weights wherever these are.
 BESIDE_WEIGHTS = (
     *("config.json", "bert_config.json", "albert_config.json", *tokenizer_files.NAMES),
     *(*tokenizer_settings.NAMES, *TRANSFORMER_CONFIGS),
-    *("spm.model", METADATA),
+    *("spm.model", METADATA, *LINEARS),
 )
 
 

@@ -95,7 +95,8 @@ def check_head(name: str, stored: Mapping[str, str]) -> None:
         raise CheckpointError(
             f"{name} has no masked-LM head, which kinds masked_lm, score and sparse need; "
             "fine-tuned models and those of sentence-transformers lack it: take the pre-trained "
-            "model, such as bert-base-uncased, or for sparse one that SparseEncoder saved"
+            "model, such as bert-base-uncased, or for sparse one that SparseEncoder saved or that "
+            "has sparse_linear.pt, as bge-m3"
         )
 
 

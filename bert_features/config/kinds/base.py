@@ -91,6 +91,10 @@ class OutputKind(ABC):
         """As `needs`, for one output."""
         return self.needs
 
+    def packs(self, output: Any) -> bool:
+        """As `can_pack`, for one output."""
+        return self.can_pack
+
     def check_windows(self, output: OutputSpec) -> None:  # noqa: B027 - most have nothing to add
         """Refuses an output that windows cannot have; raises ConfigError."""
 

@@ -13,7 +13,7 @@ class MultiVector(OutputKind):
     """The tokens of a document or a query, projected and scaled as the checkpoint's files say."""
 
     name = "multi_vector"
-    summary = "a vector of each token for late interaction, of a ColBERT"
+    summary = "a vector of each token for late interaction, of a ColBERT or bge-m3"
     settings = frozenset(["dtype", "scale_from"])
     levels = ("token",)
     poolings = ("none",)

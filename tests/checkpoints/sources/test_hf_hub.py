@@ -58,6 +58,7 @@ def test_the_files_of_sentence_transformers_are_asked_for():
         *("modules.json", "2_Dense/config.json", "2_Dense/model.safetensors", "artifact.metadata"),
         *("added_tokens.json", "special_tokens_map.json", "spm.model", "adapter_config.json"),
         *("config_sentence_transformers.json", "sentence_bert_config.json"),
+        *("sparse_linear.pt", "colbert_linear.pt"),
         *("0_Transformer/model.safetensors", "0_Transformer/sentence_xlm-roberta_config.json"),
     ]
     pickles = ["0_Transformer/pytorch_model.bin", "pytorch_model-00001-of-00002.bin"]
