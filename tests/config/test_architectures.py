@@ -96,6 +96,11 @@ FOLLOWED = [
     (GTE | {"rope_scaling": {"type": "linear", "factor": 3}}, {"rope_divisor": 3}),
     (GTE | {"rope_parameters": {"rope_type": "ntk", "factor": 16}}, {"rope_divisor": 2**0.5}),
     (
+        # Twelve heads of 64 values if the file names neither.
+        {"model_type": "gte", "vocab_size": 30, "rope_parameters": {"type": "ntk", "factor": 16}},
+        {"rope_divisor": 2**0.125},
+    ),
+    (
         GTE | {"rope_theta": 5, "rope_scaling": {"type": "ntk", "factor": 4}},
         {"global_rope_theta": 20},
     ),

@@ -145,4 +145,6 @@ def test_the_command_prints_json(toy, text):
     assert {bucket["batch_rows"] for bucket in printed["buckets"]} == {8}
     fillers = [(8 * b["batches"] - b["rows"]) * b["length"] for b in printed["buckets"]]
     assert [bucket["filler_tokens"] for bucket in printed["buckets"]] == fillers
+    computed = [8 * bucket["batches"] * bucket["length"] for bucket in printed["buckets"]]
+    assert [bucket["computed_tokens"] for bucket in printed["buckets"]] == computed
     assert printed["filler_share"] == sum(fillers) / printed["computed_tokens"] > 0
