@@ -66,7 +66,7 @@ class ColumnFile(reader.FeatureFile):
 
     def _batches(self, records: range, only: Sequence[str] | None = None) -> Iterator[FeatureBatch]:
         whole = self._lazy(only)
-        for start, stop in self._chunks(records):
+        for start, stop in self._chunks(records, self.features, reader.CHUNK_RECORDS):
             # Copied out of the file; .npz and HDF5 return texts as arrays of other types.
             columns = {
                 name: values.astype(object) if values.dtype.kind in "OU" else np.array(values)
@@ -93,19 +93,22 @@ class ColumnFile(reader.FeatureFile):
     def _blocks(
         self, feature: Feature, records: range
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        for start, stop in self._chunks(records):
+        # No text: more records at once, as each block has a cost of its own.
+        for start, stop in self._chunks(records, [feature], 16 * reader.CHUNK_RECORDS):
             yield self._ragged(feature, range(start, stop))
 
-    def _chunks(self, records: range) -> Iterator[tuple[int, int]]:
-        """Ranges of examples that are small enough to read at once."""
+    def _chunks(
+        self, records: range, features: Sequence[Feature], most: int
+    ) -> Iterator[tuple[int, int]]:
+        """Ranges of examples that are small enough to read these features at once."""
         start = records.start
         while start < records.stop:
-            limit = min(start + reader.CHUNK_RECORDS, records.stop)
+            limit = min(start + most, records.stop)
             splits = {
                 level: np.asarray(self._columns[LEVELS[level].splits][start : limit + 1])
-                for level in levels_of(self.features)
+                for level in levels_of(features)
             }
-            sizes = cumulate_bytes(splits, self.features, limit - start)
+            sizes = cumulate_bytes(splits, features, limit - start)
             fitting = int(np.searchsorted(sizes, reader.CHUNK_BYTES, side="right")) - 1
             stop = start + max(fitting, 1)
             yield start, stop

@@ -37,6 +37,9 @@ from bert_features.formats.headers import Header, parse_metadata
 # The header of a zip member without its two fields of variable length: magic, their lengths.
 MEMBER_HEADER = struct.Struct("<4s22xHH")
 MEMBER_MAGIC = b"PK\x03\x04"
+# A field of it that only pads, as of Android's zipalign: its id, its length, the alignment.
+_PADDING = struct.Struct("<HHH")
+_PADDING_ID, _ALIGNMENT, _ZIP64_BYTES = 0xD935, 64, 20
 
 
 class Writer(ColumnWriter):
@@ -85,7 +88,12 @@ class Writer(ColumnWriter):
     ) -> None:
         # A ZipInfo of 1980, so that equal columns make equal bytes. force_zip64: the size, which
         # zipfile learns only at the end, may exceed 4 GB.
-        with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        info = zipfile.ZipInfo(f"{name}.npy")
+        # A mapped array that is not aligned is copied before NumPy computes with it.
+        fixed = MEMBER_HEADER.size + len(info.filename.encode()) + _PADDING.size + _ZIP64_BYTES
+        padding = -(self._file.tell() + fixed) % _ALIGNMENT
+        info.extra = _PADDING.pack(_PADDING_ID, 2 + padding, _ALIGNMENT) + bytes(padding)
+        with archive.open(info, "w", force_zip64=True) as member:
             member.write(_npy_header(dtype, shape))
             for array in arrays:
                 member.write(bytes_of(array.astype(dtype, copy=False)))

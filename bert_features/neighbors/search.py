@@ -165,7 +165,10 @@ class Search:
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             squares = np.einsum("nd,nd->n", vectors, vectors)
-            upper = vectors @ self._units.T
+            if len(self._units) == 1:  # BLAS takes four times as long for a single one
+                upper = np.einsum("nd,d->n", vectors, self._units[0])[:, None]
+            else:
+                upper = vectors @ self._units.T
         usual = (squares > _LEAST_SQUARE) & (squares < _LARGEST_SQUARE)
         norms = np.sqrt(np.where(usual, squares, np.float32(1)))
         with np.errstate(over="ignore", invalid="ignore"):
