@@ -10,9 +10,10 @@ Shape legend: `N` tokens, `K` inputs, `M` outputs.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import keras
 import numpy as np
@@ -108,27 +109,16 @@ class Int8Dense(Dense):
     ) -> Tensor:
         """The activation of x W + b; 0 and 255 in `steps` [N, K] stand for the `ends` of x."""
         import tensorflow as tf
-        from tensorflow.python.framework import op_def_library  # the operation has no public name
 
         name = kernels.ONEDNN_ACTIVATIONS.get(activation, b"").decode()
         largest = tf.convert_to_tensor(self.largest)
         integers = tf.bitcast(tf.cast(steps, tf.uint8), tf.quint8)
         weight = tf.bitcast(tf.convert_to_tensor(self.weight), tf.qint8)
-        fixed, number = chosen_forms().fixed_weights, tf.float32
-        (product,), _ = op_def_library.apply_op(
-            "_QuantizedMatMul",
-            name="int8",
-            device_inputs=[integers, weight, tf.convert_to_tensor(bias)],
-            host_inputs=[*ends, -largest, largest],
-            Tdevice_outputs=[number],
-            Thost_outputs=[],
-            **{"T1": tf.quint8, "T2": tf.qint8, "Tbias": number, "U": number, "Tout": number},
-            **{"transpose_a": False, "transpose_b": False, "leakyrelu_alpha": 0.2},
-            **{"is_weight_const": fixed, "is_bias_const": fixed},
-            fused_ops=["BiasAdd", *([name] if name else []), "Dequantize"],
-            input_quant_mode="MIN_FIRST",
-            output_quant_mode="SCALED",
-        )
+        inputs = [integers, weight, tf.convert_to_tensor(bias), *ends, -largest, largest]
+        if tf.executing_eagerly():
+            product = _graph_of_product()(inputs, name)
+        else:
+            product = _multiply(inputs, name, fixed=chosen_forms().fixed_weights)
         is_done = name or activation == "linear"
         return product if is_done else kernels.ACTIVATIONS[activation](product)
 
@@ -162,6 +152,37 @@ class Int8DenseByToken(Int8Dense):
         ends = tf.constant(0.0), tf.constant(1.0)
         product = self._product(steps, ends, tf.zeros_like(self.sums))
         return product * size + least * self.sums + self.bias_for(x)
+
+
+def _multiply(inputs: list[Tensor], activation: str, *, fixed: bool = False) -> Tensor:
+    """The product of integers in a graph: see `Int8Dense._product` and `Forms.fixed_weights`."""
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_library  # the operation has no public name
+
+    number = tf.float32
+    (product,), _ = op_def_library.apply_op(
+        "_QuantizedMatMul",
+        name="int8",
+        device_inputs=inputs[:3],
+        host_inputs=inputs[3:],
+        Tdevice_outputs=[number],
+        Thost_outputs=[],
+        **{"T1": tf.quint8, "T2": tf.qint8, "Tbias": number, "U": number, "Tout": number},
+        **{"transpose_a": False, "transpose_b": False, "leakyrelu_alpha": 0.2},
+        **{"is_weight_const": fixed, "is_bias_const": fixed},
+        fused_ops=["BiasAdd", *([activation] if activation else []), "Dequantize"],
+        input_quant_mode="MIN_FIRST",
+        output_quant_mode="SCALED",
+    )
+    return product
+
+
+@functools.cache
+def _graph_of_product() -> Callable[[list[Tensor], str], Tensor]:
+    """The product as a function for calls outside a graph, where the operation cannot be called."""
+    import tensorflow as tf
+
+    return cast(Any, tf.function(_multiply, autograph=False, reduce_retracing=True))
 
 
 INT8_DENSE = (Int8Dense, Int8DenseByToken)  # for a `BertEncoder`

@@ -107,8 +107,6 @@ def errors_by_layer(
     model: DeviceStep, preparation: "Preparation", examples: list[InputExample]
 ) -> list[np.ndarray]:
     """For each layer the cosines of the tokens' vectors to those in float32, float64 [tokens]."""
-    import tensorflow as tf
-
     # The rows of the run, whatever its outputs and what it does with long texts.
     input_fn = TextInputFn(
         preparation.prompts.put_before(lambda: examples, None),
@@ -120,11 +118,9 @@ def errors_by_layer(
     )
     batches = list(_batches(input_fn))
     encoder, weights = model.encoder, view_weights(preparation.checkpoint)
-    # One trace for all shapes: each takes half a second.
-    signature = {name: tf.TensorSpec([None, None], tf.int32) for name in MODEL_INPUTS}
-    in_graph = tf.function(encoder, input_signature=[signature], autograph=False)
+    # Not in a graph, whose trace takes longer than these few texts.
     with traced_for("cpu"):
-        rough = [in_graph({n: tf.constant(v) for n, v in batch.items()}) for batch in batches]
+        rough = [encoder(batch) for batch in batches]
     by_layer: list[list[np.ndarray]] = [[] for _ in range(encoder.num_blocks)]
     with exact_products(encoder, weights):
         for batch, states in zip(batches, rough, strict=True):
