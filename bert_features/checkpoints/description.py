@@ -9,8 +9,9 @@ from typing import Any
 
 from bert_features.checkpoints.checkpoint import Checkpoint
 from bert_features.checkpoints.read import weights_sha256
+from bert_features.checkpoints.tokenizer import file_of
 from bert_features.config.features import OutputSpec
-from bert_features.text.tokenizer_files import read_tokenizer, rules_of
+from bert_features.text.tokenizer_files import rules_of
 
 
 def describe_checkpoint(checkpoint: Checkpoint, outputs: Sequence[OutputSpec]) -> dict[str, Any]:
@@ -35,6 +36,6 @@ def describe_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
     path = checkpoint.vocab_file
     if path is None:
         return {"sha256": None}
-    rules = rules_of(read_tokenizer(path, checkpoint.config.model_type), checkpoint.do_lower_case)
+    rules = rules_of(file_of(checkpoint, path), checkpoint.do_lower_case)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"sha256": digest} | ({"rules": rules} if rules else {})

@@ -67,6 +67,18 @@ def _report_spare_rows(path: str, spare: int) -> None:
     logger.info("the embedding table has %d rows more than %s; they are not used", spare, path)
 
 
+def file_of(checkpoint: Checkpoint, path: Path) -> TokenizerFile:
+    """What the file of a checkpoint's tokenizer holds; errors are those of `read_tokenizer`.
+
+    A run asks three times. Only a `tokenizer.json` is read again, as its values take up to 100 MB.
+    """
+    kept: dict[str, TokenizerFile] = vars(checkpoint).setdefault("_tokenizer", {})
+    file = kept.get("file") or read_tokenizer(path, checkpoint.config.model_type)
+    if not isinstance(file, JsonModel):
+        kept["file"] = file
+    return file
+
+
 def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
     """The file of a checkpoint's tokenizer, which belongs to it, and what it holds.
 
@@ -78,7 +90,7 @@ def checked_vocabulary(checkpoint: Checkpoint) -> tuple[Path, TokenizerFile]:
         raise CheckpointError(
             f"there is no vocab.txt beside {checkpoint.weights_path}, nor {others}; pass vocab_file"
         )
-    file = read_tokenizer(path, checkpoint.config.model_type)
+    file = file_of(checkpoint, path)
     if len(file.tokens) > checkpoint.config.vocab_size:
         # Its error says so if the config's vocab_size is the wrong one.
         check_encoder(checkpoint.weights, checkpoint.config)

@@ -8,9 +8,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_features.checkpoints.convert import convert
-from bert_features.checkpoints.description import describe_checkpoint
+from bert_features.checkpoints.description import describe_checkpoint, describe_vocabulary
 from bert_features.checkpoints.find import find_checkpoint
 from bert_features.checkpoints.read import weights_sha256
+from bert_features.checkpoints.tokenizer import resolve_vocabulary
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.extraction.recipe import plan_recipe
 from tests import sparse_encoder
@@ -153,3 +154,12 @@ def test_the_hash_is_computed_once(safetensors, monkeypatch):
     found = weights_sha256(checkpoint)
     monkeypatch.delattr("bert_features.checkpoints.read._view_each")
     assert weights_sha256(checkpoint) == found
+
+
+def test_the_vocabulary_is_read_once(safetensors, monkeypatch):
+    checkpoint = find_checkpoint(safetensors)
+    file, _ = resolve_vocabulary(checkpoint, True)
+    described = describe_vocabulary(find_checkpoint(safetensors))
+    monkeypatch.delattr("bert_features.checkpoints.tokenizer.read_tokenizer")
+    assert resolve_vocabulary(checkpoint, True)[0] is file
+    assert describe_vocabulary(checkpoint) == described
