@@ -182,7 +182,8 @@ def _graph_of_product() -> Callable[[list[Tensor], str], Tensor]:
     """The product as a function for calls outside a graph, where the operation cannot be called."""
     import tensorflow as tf
 
-    return cast(Any, tf.function(_multiply, autograph=False, reduce_retracing=True))
+    graph = tf.function(_multiply, autograph=False, reduce_retracing=True)
+    return cast(Callable[[list[Tensor], str], Tensor], graph)
 
 
 INT8_DENSE = (Int8Dense, Int8DenseByToken)  # for a `BertEncoder`
