@@ -21,7 +21,7 @@ GROUPS = ("Arguments", FILES, OUTPUTS, INPUT, MODEL, LONG_TEXTS, DEVICES, LIMITS
 _RARE = "rare"
 _HEADS = {
     "Features of texts": ("extract", "plan", "status", "check", "tokenize"),
-    "What features are for": ("neighbors", "compare", "plot", "serve"),
+    "What features are for": ("neighbors", "compare", "plot", "shuffle", "serve"),
     "Checkpoints": ("inspect", "convert", "export"),
     "This machine": ("doctor",),
     _RARE: ("compile",),

@@ -25,6 +25,7 @@ COMMANDS = {
     "check": "{paths}",
     "compare": "{a} {b}",
     "tokenize": "{input_path}",
+    "shuffle": "{features} {out} --seed 1",
     "neighbors": "{features} --query a",
     "serve": "",
     "inspect": "{checkpoint}",
@@ -38,9 +39,10 @@ COMMANDS = {
     "plot probe": "{input_path} -o {output} --label-field label",
 }
 # `doctor` says what is wrong with its folder. `compile` needs a process of its own. A plan does not
-# open the cache, a folder has no ledger, and the others are texts and a format.
+# open the cache, a folder has no ledger, `shuffle` reads its source first, and the others are texts
+# and a format.
 OTHERS = {
-    *("extract .ledger", "plan.cache"),
+    *("extract .ledger", "plan.cache", "shuffle.out"),
     *("plot similarity.texts", "plot attention.texts", "convert.to"),
 }
 VALID = {

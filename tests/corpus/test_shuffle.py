@@ -280,6 +280,15 @@ def test_rows_that_are_not_finite_are_counted(tmp_path):
     assert entry.counts["non_finite_examples"] == 2
 
 
+def test_the_command_writes_the_same_bytes(source, tmp_path):
+    store = shuffle_features(source, tmp_path / "store", seed=3, special_tokens=False)
+    shown = run("shuffle", source, tmp_path / "of_command", "--seed", 3, "--no-special-tokens")
+    assert shown.stdout == f"wrote {len(store):,} rows to {tmp_path / 'of_command'}\n"
+    assert shards_of(tmp_path / "of_command") == shards_of(store.path)
+    refused = run("shuffle", source, "s3://bucket/store", "--seed", 3)
+    assert (refused.exit_code, "s3://bucket/store is an address" in refused.stderr) == (1, True)
+
+
 def test_other_commands_know_a_store(source, tmp_path):
     store = shuffle_features(source, tmp_path / "store", seed=1)
     assert [each.verdict for each in compare(store, source)] == ["same", "same"]
