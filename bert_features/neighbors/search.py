@@ -125,20 +125,41 @@ class Search:
         """The nearest vectors of each query."""
         return [hits.best(self._top) for hits in self._hits]
 
-    def add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
+    def add(
+        self,
+        vectors: np.ndarray,
+        records: np.ndarray,
+        positions: np.ndarray,
+        squares: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Compares a block: vectors [N, D] of any floating type, and their places, int64 [N] each.
 
-        Blocks come in ascending order of their records.
+        Blocks come in ascending order of their records. `squares` are what an earlier search
+        returned for the same vectors.
+
+        Returns:
+          Their squared lengths, float32 [N].
         """
+        known = np.empty(len(vectors), np.float32) if squares is None else squares
         step = max(1, _MAX_VALUES // max(self._queries.shape))
         for start in range(0, len(vectors), step):
             part = slice(start, start + step)
             # Aligned: in an .npz file values may begin at any byte, where products are slow.
             values = np.require(vectors[part], np.float32, ["C", "ALIGNED"])
-            self._add(values, records[part], positions[part])
+            if squares is None:
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                    np.einsum("nd,nd->n", values, values, out=known[part])
+            self._add(values, records[part], positions[part], known[part])
+        return known
 
-    def _add(self, vectors: np.ndarray, records: np.ndarray, positions: np.ndarray) -> None:
-        upper, errors = self._compare(vectors)
+    def _add(
+        self,
+        vectors: np.ndarray,
+        records: np.ndarray,
+        positions: np.ndarray,
+        squares: np.ndarray,
+    ) -> None:
+        upper, errors = self._compare(vectors, squares)
         # What a vector must exceed to be a hit, float32 [Q], in units of the query's length.
         least = np.array([hits.bound(self._top) for hits in self._hits])
         if not self._cosine:
@@ -156,7 +177,7 @@ class Search:
             places = records[rows], positions[rows]
             self._hits[query] = self._hits[query].joined(self._top, exact, *places)
 
-    def _compare(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _compare(self, vectors: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds of the similarities, in units of the query's length.
 
         Returns:
@@ -164,7 +185,6 @@ class Search:
           float32 cannot bound; and the bound of the error in it, float32 [N].
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            squares = np.einsum("nd,nd->n", vectors, vectors)
             if len(self._units) == 1:  # BLAS takes four times as long for a single one
                 upper = np.einsum("nd,d->n", vectors, self._units[0])[:, None]
             else:

@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from bert_features.errors import ConfigError
+from bert_features.files import is_url
 from bert_features.formats.reader import FeatureFile
 from bert_features.formats.records import Feature, ShortRepr
 from bert_features.formats.small_vectors import restore
@@ -18,6 +20,10 @@ from bert_features.neighbors.search import Hits, Search, SparseSearch, blocks
 from bert_features.readers.input_example import InputExample
 
 logger = logging.getLogger("bert_features")
+
+# For each open file the squared lengths of the vectors of each feature, float32 [N] for each block:
+# as costly as the products with one query, and the same in the next search.
+_SQUARES: WeakKeyDictionary[FeatureFile, dict[str, dict[int, np.ndarray]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,8 +105,12 @@ class VectorSearcher:
         file, feature = self.file, self.feature
         similarity = self.options.similarity or "cosine"
         search = Search(queries, top=self.options.top, similarity=similarity)
-        for values, *places in blocks(file, feature):
-            search.add(restore(values, feature), *places)
+        # What an address holds may change unseen.
+        kept = {} if is_url(file.path) else _SQUARES.setdefault(file, {})
+        known = kept.setdefault(feature.name, {})
+        for number, (values, records, positions) in enumerate(blocks(file, feature)):
+            block = restore(values, feature), records, positions
+            known[number] = search.add(*block, squares=known.get(number))
         _warn(search.counts)
         return search.hits()
 

@@ -95,6 +95,20 @@ def test_several_queries_and_equal_vectors(tmp_path):
     assert (longest.record, longest.position, longest.similarity) == (0, 3, 2.0)
 
 
+def test_an_open_file_keeps_the_lengths_of_each_feature(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_features.formats.reader.CHUNK_BYTES", 100)  # several blocks
+    path, features = tmp_path / "f.npz", (*ONE, dataclasses.replace(ONE[0], name="other"))
+    batch, rng = make_batch(features, [2] * 9), np.random.default_rng(3)
+    for values in batch.features.values():
+        values[:] = rng.normal(size=values.shape) * 10 ** rng.uniform(-2, 2, (len(values), 1))
+    write(path, "npz", features, batch)
+    file = read_features(path)
+    for query in rng.normal(size=(6, 3)):
+        for feature in features:
+            expected = nearest(path, query, feature=feature.name, top=2)
+            assert nearest(file, query, feature=feature.name, top=2) == expected
+
+
 def test_vectors_that_are_left_out_are_counted(tmp_path, caplog):
     path = tmp_path / "f.arrow"
     batch = make_batch(ONE, [2, 2, 2])

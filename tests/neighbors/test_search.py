@@ -38,7 +38,8 @@ def test_it_is_the_ranking_of_float64(similarity, dtype, block):
     )
     queries = rng.normal(size=(3, 24))
     found = find(vectors, queries, top=12, similarity=similarity, block=block).hits()
-    for hits, query in zip(found, queries, strict=True):
+    found += find(vectors, queries[:1], top=12, similarity=similarity, block=block).hits()
+    for hits, query in zip(found, [*queries, queries[0]], strict=True):
         expected = brute_force(vectors, query, similarity)
         order = np.lexsort((np.arange(500), -expected))[:12]
         assert hits.records.tolist() == order.tolist()
