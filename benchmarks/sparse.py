@@ -9,15 +9,22 @@ each round, in batches of 32 texts where it has batches. Ours and SparseEncoder 
 heaviest terms of each text, fastembed all. The speed is from texts to vectors, without loading. The
 first run checks that all give the same. With `--count` texts and with four times as many the memory
 should be the same here.
+
+    PYTHONPATH=. python benchmarks/sparse.py bge-m3 FILE [ROUNDS]
+
+The three outputs of a bge-m3 from one pass beside the dense vector alone: medians of runs in turns.
+The model is random, of XLM-R's base shape with MiniLM's vocabulary.
 """
 
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -95,6 +102,58 @@ def fastembed(model: str, texts: list[str]) -> tuple[float, np.ndarray]:
     return seconds, np.stack([np.sort(row.values)[::-1][:TOP_K] for row in found[:8]])
 
 
+def make_bge_m3(folder: Path) -> None:
+    """A random XLM-R of base size with the linear layers of a bge-m3, in half precision."""
+    from bert_features.checkpoints.convert import TARGETS
+    from bert_features.checkpoints.find import find_checkpoint
+    from bert_features.checkpoints.weights.file_names import LINEARS
+    from bert_features.config.bert_config import BertConfig
+    from tests.reference import torch_file
+    from tests.reference.sentence_transformers_folder import write_settings
+    from tests.toy import random_weights
+
+    minilm = find_checkpoint("minilm")
+    assert minilm.vocab_file is not None
+    values = {"model_type": "xlm-roberta", "pad_token_id": 0, "max_position_embeddings": 514}
+    values |= {"type_vocab_size": 1, "vocab_size": minilm.config.vocab_size}
+    config = BertConfig.from_dict(values, family="huggingface", source="benchmark")
+    TARGETS["safetensors"](config, random_weights(config, scale=0.04), folder)
+    shutil.copy(minilm.vocab_file, folder)
+    rng, width = np.random.default_rng(0), config.hidden_size
+    for name, rows in zip(LINEARS, (1, width), strict=True):
+        layer = {"weight": rng.normal(size=(rows, width)) / 25, "bias": np.zeros(rows)}
+        half = {key: value.astype(np.float16) for key, value in layer.items()}
+        (folder / name).write_bytes(torch_file.zip_of(half))
+    write_settings(folder, modes=("cls",), normalize=True, length=512)
+
+
+def compare_bge_m3(texts: str, rounds: str = "7") -> None:
+    """Prints the seconds of the dense vector alone and of all three outputs, and their ratio."""
+    from parts import in_turns
+
+    from bert_features import FeatureExtractor
+    from bert_features.readers.input_example import InputExample
+
+    lines = Path(texts).read_text(encoding="utf-8").splitlines()
+    examples = [InputExample(i, line) for i, line in enumerate(lines)]
+    dense = {"name": "dense", "level": "sequence", "pooling": "auto"}
+    three = [dense, *({"name": kind, "kind": kind} for kind in ("sparse", "multi_vector"))]
+    with tempfile.TemporaryDirectory() as folder:
+        make_bge_m3(Path(folder))
+
+        def job(outputs: list[dict[str, str]]) -> Callable[[], int]:
+            make = FeatureExtractor.from_checkpoint
+            extractor = make(folder, outputs=outputs, do_lower_case=True)
+            return lambda: sum(map(len, extractor.batches(lambda: examples)))
+
+        times = in_turns({"dense": job([dense]), "three": job(three)}, int(rounds))
+    for part in ("elapsed", "cpu"):
+        alone, all_three = (getattr(times[name], part) for name in ("dense", "three"))
+        print(
+            f"{part}: dense {alone:.2f} s, three {all_three:.2f} s, ratio {all_three / alone:.3f}"
+        )
+
+
 PROGRAMS = {"bert_features": ours, "SparseEncoder": theirs, "fastembed": fastembed}
 
 
@@ -147,5 +206,7 @@ if __name__ == "__main__":
         work(*sys.argv[2:])
     elif sys.argv[1:2] == ["make"]:
         make_model(*sys.argv[2:])
+    elif sys.argv[1:2] == ["bge-m3"]:
+        compare_bge_m3(*sys.argv[2:])
     else:
         main()

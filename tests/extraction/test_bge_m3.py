@@ -143,6 +143,7 @@ def test_files_searches_and_answers(folder, reference, extractor, tmp_path):
     tokens = sum(len(reference.ids(text)) for text in texts)
     planned = plan(config, tmp_path / "in.txt")
     assert planned.output_bytes("npz", "sparse") == tokens * (4 + 4)
+    assert planned.output_bytes("npz", "late") == (tokens - len(texts)) * H * 4
 
     file, query = read_features(tmp_path / "out.parquet"), "the law of the river"
     scores = {
