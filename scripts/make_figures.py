@@ -4,12 +4,16 @@ python scripts/make_figures.py
 """
 
 import argparse
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from bert_features.config.extract_config import ExtractConfig
+from bert_features.config.outputs import OutputConfig
+from bert_features.corpus.job import extract
 from bert_features.plots.attention import show_attention
 from bert_features.plots.charts import Chart, write_chart
+from bert_features.plots.cka import compare_layers
 from bert_features.plots.histogram import token_histogram
 from bert_features.plots.labelled import read_labelled
 from bert_features.plots.scatter import scatter_texts
@@ -35,6 +39,14 @@ def _scatter() -> Chart:
     return scatter_texts(SETTINGS, topics, layers=layers, methods=methods)
 
 
+def _cka() -> Chart:
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = (OutputConfig(layers=("embeddings", "all")),)
+        layers = SETTINGS.model_copy(update={"outputs": outputs})
+        extract(layers, TEXTS / "topics.csv", path := Path(folder, "layers.npz"))
+        return compare_layers(path, path)
+
+
 # File name -> computes the chart.
 CHARTS: dict[str, Callable[[], Chart]] = {
     "histogram.svg": lambda: token_histogram(SETTINGS, "They sat by the river bank.", "bank"),
@@ -47,6 +59,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
         layer=2,
     ),
     "scatter.svg": _scatter,
+    "cka.svg": _cka,
     "entities.svg": lambda: probe(
         find_origin(str(TEXTS / "entities.conll"), _settings(label_field="ner")), metric="macro_f1"
     ),

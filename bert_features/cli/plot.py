@@ -298,6 +298,23 @@ def probe(
         print(f"\n{command}")
 
 
+@_kind("plot cka first.parquet second.parquet -o cka.png")
+def cka(
+    a: Annotated[str, typer.Argument(metavar="A", help="Features file or folder.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another, of the same texts.")],
+    output: OutputOption,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Draws the linear CKA of each layer of a features file with each layer of another.
+
+    Beside it, as the null, the rows of the second are permuted.
+    """
+    with _drawing(output, overwrite=overwrite) as draw:
+        from bert_features.plots.cka import compare_layers
+
+        draw(compare_layers(a, b, draw.report))
+
+
 @dataclass
 class _Drawing:
     """Writes a figure, and logs now and then how far its making is."""

@@ -124,9 +124,11 @@ class RecordSource(ABC):
 
     # What views and conversions call.
 
-    def batches(self, columns: Sequence[str]) -> Iterator[FeatureBatch]:
-        """Some columns of all records, a bounded part at a time; see `_batches`."""
-        return self.guarded(self._batches(self._range, columns))
+    def batches(
+        self, columns: Sequence[str], records: range | None = None
+    ) -> Iterator[FeatureBatch]:
+        """Some columns of all records, or of these, a bounded part at a time; see `_batches`."""
+        return self.guarded(self._batches(self._range if records is None else records, columns))
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -34,6 +34,7 @@ COMMANDS = {
     "plot histogram": "a --token a -o {output}",
     "plot similarity": "a -o {output}",
     "plot attention": "a -o {output}",
+    "plot cka": "{a} {b} -o {output}",
     "plot word": "a {input_path} -o {output}",
     "plot scatter": "{input_path} -o {output}",
     "plot probe": "{input_path} -o {output} --label-field label",

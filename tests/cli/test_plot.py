@@ -103,3 +103,13 @@ def test_texts_of_a_word_may_be_options(toy, csv, out):
     texts = ["--text", "is this it", "--text", "this a b"]
     result = plot(toy, csv, "word", "this", *texts, "-o", out / "new.svg")
     assert result.stdout == f"{out / 'new.svg'}: 2 occurrences of 'this' in 2 texts\n"
+
+
+def test_cka_reads_two_features_files(toy, csv, out):
+    paths = [csv.with_name(f"{name}.npz") for name in "ab"]
+    for path in paths:
+        layers = "--layers=embeddings,all"
+        assert run("extract", csv, "-o", path, layers, "--checkpoint", toy).exit_code == 0
+    result = run("plot", "cka", *paths, "-o", out / "new.svg")
+    assert result.stdout.startswith(f"{out / 'new.svg'}: CKA of 4 x 4 layers, 23 tokens; with ")
+    assert (out / "new.svg").exists()

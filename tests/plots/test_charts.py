@@ -13,6 +13,7 @@ import vl_convert
 from bert_features.errors import MissingExtraError, OutputError
 from bert_features.plots.attention import Attention
 from bert_features.plots.charts import check_chart, render_picture, write_chart
+from bert_features.plots.cka import LayerSimilarity
 from bert_features.plots.histogram import Histogram
 from bert_features.plots.labelled import Labelled
 from bert_features.plots.scatter import Scatter
@@ -73,6 +74,12 @@ CHARTS = {
             "##b",
             "cosine",
         ],
+    ),
+    "cka": (
+        LayerSimilarity(
+            ("toy model", "b"), (("0", "1"), ("-1",)), RANDOM.uniform(size=(2, 2, 1)), "7 rows"
+        ),
+        ["Linear CKA of each pair of layers, 7 rows", "the same rows", "rows permuted"],
     ),
     "word": (
         WordSimilarity("toy model", "bank", occurrences(4), cosines(4, 4), 0),
