@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarking.gpu_programs import PROGRAMS, Batch, Program, random_batch
+from benchmarking.gpu_programs import PROGRAMS, Batch, Program, random_batch, random_texts
 from bert_features.config.bert_config import BertConfig
 
 
@@ -38,6 +38,14 @@ class Worker:
     def seconds(self, rows: int, length: int, steps: int) -> float:
         """Time of `steps` different batches; the first call for a shape compiles it beforehand."""
         return self._ask("seconds", rows, length, steps)
+
+    def text_vectors(self, lengths: np.ndarray, tokens: int) -> np.ndarray:
+        """The vectors of texts of these lengths in their order, float32 [R, H]."""
+        return self._ask("text_vectors", lengths, tokens)
+
+    def text_seconds(self, lengths: np.ndarray, tokens: int) -> float:
+        """Time of texts of these lengths in the program's own batches, which are made before."""
+        return self._ask("text_seconds", lengths, tokens)
 
     def close(self) -> None:
         """Ends the process."""
@@ -99,6 +107,19 @@ class _Jobs:
         started = time.perf_counter()
         self._program.run(batches)
         return time.perf_counter() - started
+
+    def text_vectors(self, lengths: np.ndarray, tokens: int) -> np.ndarray:
+        rows, batches = zip(*self._cut(lengths, tokens), strict=True)
+        return self._program.run(batches)[np.argsort(np.concatenate(rows))]
+
+    def text_seconds(self, lengths: np.ndarray, tokens: int) -> float:
+        batches = [batch for _, batch in self._cut(lengths, tokens)]
+        started = time.perf_counter()
+        self._program.run(batches)
+        return time.perf_counter() - started
+
+    def _cut(self, lengths: np.ndarray, tokens: int) -> Any:
+        return self._program.cut(random_texts(self._config, lengths), tokens)
 
 
 def _describe(error: Exception) -> str:
