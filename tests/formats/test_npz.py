@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_features.config.levels import TEXT
-from bert_features.formats import IdType
+from bert_features.formats import IdType, read_features
 from bert_features.formats.columns import columns_of, convert_to_columns
 from bert_features.formats.records import FeatureBatch
 from tests.formats.feature_files import EVERYTHING, some_batches, write
@@ -30,6 +30,14 @@ def test_npz_as_numpy_sees_it(tmp_path: Path, id_type: IdType) -> None:
             assert arrays[name].dtype == (f"<U{width}" if width else column.dtype)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None  # the checksums hold
+
+
+def test_arrays_are_aligned_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "f.npz"
+    write(path, "npz", EVERYTHING, *some_batches(EVERYTHING))
+    file = read_features(path)
+    for feature in file.features:
+        assert file.ragged(feature.name)[0].ctypes.data % 64 == 0, feature.name
 
 
 def test_equal_rows_are_equal_bytes(tmp_path: Path) -> None:
