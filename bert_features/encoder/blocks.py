@@ -5,9 +5,11 @@ intermediate_size, `N` = B * S. Dense layers see [N, …]: every backend fuses b
 best with plain matrix products.
 """
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import keras
 from keras import ops
 
 from bert_features.config.bert_config import BertConfig
@@ -111,7 +113,7 @@ class Block(Part):
         super().__init__(**kwargs)
         size, inner = config.hidden_size, config.intermediate_size
         part = {"initializer": self.initializer, "dtype": self.dtype_policy}
-        self.theta, reach = config.attention_of(number)
+        self.theta, reach = self.kind = config.attention_of(number)
         rate = config.attention_probs_dropout_prob if use_dropout else 0.0
         self.attention = SelfAttention.named(
             config,
@@ -209,3 +211,29 @@ class Block(Part):
             *self.output_dense.table(f"{scope}/output/dense"),
             *self.output_norm.table(f"{scope}/output/LayerNorm"),
         ]
+
+
+class BlocksTracedOnce:
+    """Blocks of one encoder in a graph of TensorFlow, of which equal ones are traced once.
+
+    A block is a function of its weights and x. TensorFlow puts its operations in the place of each
+    call before it rewrites the graph, so the graph that runs is the same.
+    """
+
+    def __init__(self, texts: Texts, rotations: Mapping[float | None, Rotation | None]) -> None:
+        self._texts, self._rotations = texts, rotations
+        self._traced: dict[tuple[Any, bool], Callable[[list[Tensor], Tensor], Tensor]] = {}
+
+    def __call__(self, block: Block, x: Tensor) -> Tensor:
+        """As `Block.call`, without dropout."""
+        import tensorflow as tf
+
+        def call(values: list[Tensor], x: Tensor) -> Tensor:
+            pairs = list(zip(block.variables, values, strict=True))
+            with keras.StatelessScope(state_mapping=pairs):
+                return block(x, texts=self._texts, rotation=self._rotations[block.theta])[0]
+
+        kind = block.kind, block.attention_norm is None
+        if kind not in self._traced:
+            self._traced[kind] = tf.function(call, autograph=False)
+        return self._traced[kind]([tf.convert_to_tensor(each) for each in block.variables], x)

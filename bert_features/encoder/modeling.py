@@ -23,7 +23,7 @@ from bert_features.config.packing import MAX_PACKED_TEXTS, POSITION_IDS, TEXT_NU
 from bert_features.encoder import kernels
 from bert_features.encoder.attention import lanes
 from bert_features.encoder.attention.plain import Texts
-from bert_features.encoder.blocks import Block
+from bert_features.encoder.blocks import Block, BlocksTracedOnce
 from bert_features.encoder.forms import chosen_forms
 from bert_features.encoder.inputs import checked_inputs
 from bert_features.encoder.outputs import EncoderOutputs
@@ -250,15 +250,19 @@ class BertEncoder(TrainedLayer):
         nearness = None if self.relative is None else self.relative(mask, text_numbers)
         texts = Texts(mask, text_numbers, nearness, unseen=self.unseen)
         outputs, attention = [], {}
+        forms, traced_once = chosen_forms(), BlocksTracedOnce(texts, rotations)
         for layer in range(self.num_blocks):
             block = self.blocks[self.config.block_of(layer)]
-            x, attention[layer + 1] = block(
-                x,
-                texts=texts,
-                rotation=rotations[block.theta],
-                training=training and block.trainable,
-                shown=layer + 1 in attention_of,
-            )
+            if (forms.fixed_weights or forms.few_tokens) and not attention_of:
+                x = traced_once(block, x)
+            else:
+                x, attention[layer + 1] = block(
+                    x,
+                    texts=texts,
+                    rotation=rotations[block.theta],
+                    training=training and block.trainable,
+                    shown=layer + 1 in attention_of,
+                )
             if layer == self.num_blocks - 1 and self.final_norm is not None:
                 x = self.final_norm(x)
             outputs.append(self.passed_on(layer, ops.reshape(x, (*shape, size))))
