@@ -1,8 +1,8 @@
 """Small runs whose n-th call of the file system fails, or kills the run, for every n.
 
 A program, as a fork of it must not have loaded TensorFlow: it prints, as JSON, how many calls each
-case has and what was wrong afterwards. Of a folder, every second call fails and the others kill;
-both of each, if the case is named. See `test_nth_call.py`.
+case has and what was wrong afterwards. Of a folder, every second call fails and the others kill.
+It may be told to try one in STEP of these. See `test_nth_call.py`.
 """
 
 import builtins
@@ -163,7 +163,7 @@ class StoreCalls(Calls):
 class FileCase:
     """A features file of one format, of two batches."""
 
-    has_many_calls = False
+    step = 1  # one in so many calls fails, and one kills
 
     def __init__(self, folder, format, texts, checkpoint):
         self.root, self.format = folder, format
@@ -217,7 +217,7 @@ class FileCase:
 class FolderCase(FileCase):
     """A folder of two shards."""
 
-    has_many_calls = True
+    step = 2
 
     def __init__(self, folder, format, texts, checkpoint):
         self.root, self.texts = folder, texts
@@ -265,7 +265,7 @@ class RepairCase(FolderCase):
 class MemoryCase(FolderCase):
     """The same folder in an object store."""
 
-    has_many_calls = False
+    step = 1
 
     def __init__(self, folder, format, texts, checkpoint):
         super().__init__(folder, format, texts, checkpoint)
@@ -309,7 +309,7 @@ def visible(contents):
     return {name for name in contents if not name.startswith(".")}
 
 
-def problems_of(case, *, every):
+def problems_of(case, step):
     """How many calls a run has, and what was wrong."""
     case.run()
     found = []
@@ -320,8 +320,8 @@ def problems_of(case, *, every):
     assert case.contents().keys() == whole.keys()
     for kill in (False, True):
         for number in range(1, calls.count + 1):
-            if case.has_many_calls and not every and (number + kill) % 2:
-                continue  # each call fails, or kills
+            if (number + kill) % (step * case.step):
+                continue
             case.clear()
             before = case.contents()
             status, said = case.call(case.calls(number, kill=kill))
@@ -370,7 +370,7 @@ def cases(folder, texts, checkpoint):
 
 
 def main():
-    folder, checkpoint, *names = sys.argv[1:]
+    folder, checkpoint, step, *names = sys.argv[1:]
     quick.install()
     quick.STEP_SECONDS = 0
     os.fsync = lambda file: None  # the power stays on
@@ -380,7 +380,7 @@ def main():
     for name, case in cases(Path(folder), texts, checkpoint):
         if names and name not in names:
             continue
-        found[name] = problems_of(case, every=bool(names))
+        found[name] = problems_of(case, int(step))
     print(json.dumps(found))
 
 
