@@ -150,7 +150,7 @@ def _values(a: _Side, b: _Side) -> tuple[int, np.ndarray]:
     parts = [range(*each) for each in pairwise(bounds)]
     mixed = b.blocks(size, [parts[i] for i in random.permutation(len(parts))])
     none: list[np.ndarray] = []
-    both = a.blocks(size, [range(len(a.file))]), b.blocks(size, parts)
+    both = a.blocks(size, [range(len(a.file))]), b.blocks(size, [range(len(b.file))])
     for mine, its, others in zip_longest(*both, mixed, fillvalue=none):
         keys, its_keys = mine[:-ours], its[:-theirs]
         if len(keys) != len(its_keys) or not all(map(np.array_equal, keys, its_keys)):
