@@ -136,6 +136,11 @@ class _Source:
         self.file = file = read_features(features)
         self.recipe = file.recipe
         self._level, self._special_tokens = level, special_tokens
+        if not special_tokens and file.recipe.texts.get("task") == "query":
+            raise OutputError(
+                f"{file.path} has queries of late interaction, which [MASK] may fill behind [SEP], "
+                "and special_tokens is False; leave it out"
+            )
         name, self._column = _NUMBERS[level]
         vectors = (feature for feature in file.features if feature.level == level)
         self.vectors = [replace(feature, level="row", labelled=False) for feature in vectors]

@@ -76,8 +76,8 @@ class _Side(NamedTuple):
 
     def blocks(self, size: int, parts: Sequence[range]) -> Iterator[list[np.ndarray]]:
         """`size` rows at a time: ids, positions and names; then vectors, [M, P] each."""
-        # A row of a shuffled store has its position and its name as features of int32.
-        of_store = [f.name for f in self.file.features if (f.level, f.dtype) == _NUMBER]
+        # A row of a shuffled store has its position and its name first, as features of int32.
+        of_store = [f.name for f in self.file.features if (f.level, f.dtype) == _NUMBER][:2]
         names = [*list(LEVELS[self.level].columns)[:1], *of_store, *(f.name for f in self.features)]
         held: list[np.ndarray] = []
         for part in parts:
@@ -138,6 +138,7 @@ def compare_layers(
     return LayerSimilarity((one, other), (rows, columns), np.hstack(found), named)
 
 
+@np.errstate(invalid="ignore", over="ignore")  # of values that are not finite, which are refused
 def _values(a: _Side, b: _Side) -> tuple[int, np.ndarray]:
     """N; and CKA and null of some layers and all of the second file, [2, R, C].
 
@@ -160,7 +161,8 @@ def _values(a: _Side, b: _Side) -> tuple[int, np.ndarray]:
             )
         order = random.permutation(len(keys[0]))
         vectors = [*mine[-ours:], *its[-theirs:], *(each[order] for each in others[-theirs:])]
-        shifts = shifts or [each[0].astype(np.float64) for each in vectors[:-theirs]]
+        # Near most rows, so that few digits cancel; of equal rows exactly their vector.
+        shifts = shifts or [np.median(each[:63].astype(float), 0) for each in vectors[:-theirs]]
         extended = [*map(_extended, vectors, shifts + shifts[ours:])]
         products = [x.T @ y for x in extended[:ours] for y in extended[ours:]]
         products += [x.T @ x for x in extended[:-theirs]]
@@ -172,7 +174,8 @@ def _values(a: _Side, b: _Side) -> tuple[int, np.ndarray]:
     pairs, own = np.split(np.array([*map(_hsic, sums)]), [2 * ours * theirs])
     for feature, value in zip(features, own, strict=True):
         if not 0 < value < np.inf:
-            why = "the same vector in each row" if value == 0 else "values that are not finite"
+            same = "the same vector in each row, or in all but one"
+            why = same if np.isfinite(value) else "values that are not finite"
             where = f"{feature.name} of {a.file.path} or {b.file.path}"
             raise InputError(f"{where} has {why}, so it has no CKA; extract other layers")
     pairs = np.moveaxis(pairs.reshape(ours, 2, theirs), 1, 0)

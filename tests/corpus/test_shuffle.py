@@ -54,8 +54,8 @@ def make_source(features=FEATURES, texts=TEXTS, ids=None, pieces=(1, 3)):
     return FeatureBatch(np.arange(texts) * 10 if ids is None else ids, {}, levels)
 
 
-def write_source(path, batch, features=FEATURES, format="npz", id_type="int"):
-    metadata = metadata_of(*features)
+def write_source(path, batch, features=FEATURES, format="npz", id_type="int", **facts):
+    metadata = metadata_of(*features, **facts)
     with open_writer(
         path, format=format, features=features, metadata=metadata, id_type=id_type
     ) as file:
@@ -334,6 +334,10 @@ def test_sources_without_rows_are_refused(tmp_path):
     lines = write_source(tmp_path / "s.jsonl", make_source(), format="jsonl")
     with pytest.raises(OutputError, match="jsonl"):
         shuffle_features(lines, tmp_path / "store", seed=1)
+    # Behind [SEP] queries may have [MASK], so the last token of a text is not its last special one.
+    queries = write_source(tmp_path / "q.npz", make_source(), texts={"task": "query"})
+    with pytest.raises(OutputError, match="has queries of late interaction"):
+        shuffle_features(queries, tmp_path / "store", seed=1, special_tokens=False)
     taken = (OutputSpec("position", (-1,), "none", 2, "float32", states=(3,)),)
     other = write_source(tmp_path / "taken.npz", make_source(taken), taken)
     with pytest.raises(OutputError, match="'position'"):

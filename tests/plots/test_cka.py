@@ -13,7 +13,7 @@ from bert_features.formats import open_writer
 from bert_features.formats.records import FeatureBatch
 from bert_features.plots import cka
 from bert_features.plots.cka import compare_layers
-from tests.corpus.test_shuffle import FEATURES, make_source, write_source
+from tests.corpus.test_shuffle import FEATURES, WORD, make_source, write_source
 from tests.recipes import metadata_of
 
 # Layers of 4 and 6 values, and of 5 and 3.
@@ -35,7 +35,7 @@ def centred(x):
 
 
 def defined(x, y):
-    x, y = (centred(each.astype(np.float64)) for each in (x, y))
+    x, y = (centred(each.astype(np.result_type(each, np.float64))) for each in (x, y))
     return (x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())
 
 
@@ -110,7 +110,7 @@ def test_turns_and_scales_change_nothing_and_the_null_is_near_0_where_texts_diff
     assert abs(null) < 0.02
 
 
-def test_shuffled_stores_of_one_seed(tmp_path, first, second):
+def test_shuffled_stores_of_one_seed(tmp_path, batch, first, second):
     a, b, other = (tmp_path / name for name in "abc")
     shuffle_features(first, a, seed=3)
     shuffle_features(second, b, seed=3)
@@ -120,6 +120,26 @@ def test_shuffled_stores_of_one_seed(tmp_path, first, second):
     assert rows.rows == found.rows.replace("token", "row")
     with pytest.raises(InputError, match="shuffle both with the same seed"):
         compare_layers(a, other)
+    # Of the same texts, one store has the numbers of words beside.
+    words = (*FEATURES, WORD)
+    levels = make_source(words).levels | batch.levels
+    source = write_source(tmp_path / "words.npz", replace(batch, levels=levels), words)
+    shuffle_features(source, tmp_path / "w", seed=3)
+    np.testing.assert_array_equal(compare_layers(tmp_path / "w", b).values, rows.values)
+
+
+@pytest.mark.parametrize("far", [0, 9])
+def test_a_row_that_is_far_from_all_costs_no_digits(tmp_path, batch, far):
+    """Squares of its distance cancel, and they are in each sum if the rows are shifted by it."""
+    units = batch.levels["token"]
+    rows = units.features["layer_output_0"].copy()
+    rows[far] += 1e4
+    values = dict(zip(units.features, (rows, rows[:, :3].astype("f2")), strict=True))
+    moved = replace(batch, levels={"token": replace(units, features=values)})
+    path = write_source(tmp_path / "far.npz", moved)
+    found = compare_layers(path, path).values[0]
+    x, y = (each.astype(np.longdouble) for each in values.values())
+    assert found[0, 1] == pytest.approx(float(defined(x, y)), abs=1e-6)
 
 
 def changed(batch, what):
@@ -136,7 +156,8 @@ def changed(batch, what):
         units = replace(units, columns=units.columns | {"tokens": tokens})
         return replace(batch, levels={"token": units})
     values = units.features["layer_output_1"].copy()
-    values[:] = np.nan if what == "nan" else values[0]
+    values[:] = values[0]
+    values[5] += {"constant": 0, "one": 1, "nan": np.nan, "inf": np.inf}[what]
     return batch.with_features({"layer_output_1": values})
 
 
@@ -148,7 +169,9 @@ def changed(batch, what):
         ("more", "rows of different ids"),
         ("tokens", "rows of different ids"),
         ("nan", "layer_output_1 of .* has values that are not finite"),
+        ("inf", "layer_output_1 of .* has values that are not finite"),
         ("constant", "layer_output_1 of .* has the same vector in each row"),
+        ("one", "layer_output_1 of .* has the same vector in each row, or in all but one"),
     ],
 )
 def test_other_rows_and_layers_without_cka_are_refused(tmp_path, first, batch, what, message):
