@@ -33,7 +33,8 @@ def read_rows(source: Source, ids: Ids) -> Iterator[InputExample]:
         if not lines:
             continue
         column = functools.partial(_column, source, lines, names)
-        words = column("tokens_field", settings.tokens_field or "form")
+        field = "form" if settings.tokens_field is None else settings.tokens_field
+        words = column("tokens_field", field)
         example = InputExample.from_words(ids.of(first, _own_id(source, first, comments)), words)
         if settings.span_field is not None:
             tags = column("span_field", settings.span_field)
