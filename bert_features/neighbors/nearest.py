@@ -50,7 +50,8 @@ def nearest(
 ) -> Any:
     """The vectors of a features file that are nearest to queries.
 
-    The search is exact and its memory bounded. Bits count as -1 and 1.
+    The search is exact and its memory bounded, but for four bytes of each vector that an open file
+    keeps for the next search. Bits count as -1 and 1.
 
     A text becomes a vector as the texts of the file did: with the checkpoint and the settings that
     the file records. The model of the last call stays loaded. Zero vectors and vectors that are not
