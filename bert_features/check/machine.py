@@ -76,8 +76,9 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
     model = hardware.cpu_name() or platform.processor() or platform.machine()
     found = f"{count} cores of {model}"
     known = [flag for flag in _VECTOR_FLAGS if flag in flags]
-    off = onednn.find_off(environment)
-    details = {"cores": count, "flags": known, "onednn": onednn.is_x86() and off is None}
+    off, on_arm = onednn.find_off(environment), onednn.describe_arm(environment)
+    is_on = off is None if onednn.is_x86() else on_arm.endswith(" on")
+    details = {"cores": count, "flags": known, "onednn": is_on}
     best = "" if off else onednn.find_class(environment)
     details["onednn_class"] = best
     details["fixed_weights"] = [
@@ -91,7 +92,7 @@ def check_cpu(environment: Mapping[str, str]) -> Finding:
     found += f"; {', '.join(known) or 'no known vector instructions'}"
     if onednn.is_x86():
         found += f"; oneDNN on, with {best}" if best else "; oneDNN on"
-    elif on_arm := onednn.describe_arm(environment):
+    elif on_arm:
         found += f"; {on_arm}"
     if best == "AMX":
         found += "; --precision bfloat16 computes with AMX, faster than float32"

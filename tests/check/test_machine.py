@@ -60,11 +60,15 @@ def test_an_arm_cpu(root, monkeypatch, part, name, value, is_on):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     facts = f"Features : asimd bf16\nCPU implementer : 0x41\nCPU part : {part}\n"
     write(root / "proc" / "cpuinfo", facts)
-    found = machine.check_cpu({} if value is None else {"TF_ENABLE_ONEDNN_OPTS": value}).found
+    finding = machine.check_cpu({} if value is None else {"TF_ENABLE_ONEDNN_OPTS": value})
+    found = finding.found
     assert f"cores of {name}" in found
     assert ("Library on" in found, "TF_ENABLE_ONEDNN_OPTS=1" in found) == (is_on, not is_on)
+    assert finding.details["onednn"] is is_on
     monkeypatch.setattr(sys, "platform", "darwin")  # whose wheels have no oneDNN
-    assert "oneDNN" not in machine.check_cpu({}).found
+    on_a_mac = machine.check_cpu({})
+    assert "oneDNN" not in on_a_mac.found
+    assert on_a_mac.details["onednn"] is False
 
 
 def test_memory_of_a_container(root):
