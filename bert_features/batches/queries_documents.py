@@ -37,8 +37,8 @@ class QueriesAndDocuments:
     """What is done to documents and queries.
 
     Attributes:
-      document: of documents, which the policy for long texts cuts or windows.
-      query: of queries, which are cut to its length.
+      document: the rules of documents, which the policy for long texts cuts or windows.
+      query: the rules of queries, which are cut to their length.
       packed: whether rows are packed. A token that others do not see can have no place there.
     """
 
@@ -47,7 +47,7 @@ class QueriesAndDocuments:
     packed: bool = False
 
     def side(self, is_query: bool) -> RowRules:
-        """One of the two."""
+        """The rules of queries, or of documents."""
         return self.query if is_query else self.document
 
     def cuts(self, examples: Sequence[InputExample]) -> np.ndarray:
