@@ -287,6 +287,23 @@ def test_steps_side_by_side_keep_to_their_batches():
     assert step.traces == 2
 
 
+@pytest.mark.parametrize("few_tokens", [False, True])
+def test_transpositions_have_gradients(few_tokens):
+    """Official programs may ask for them in a batch of few tokens, as attributions do."""
+    rng = np.random.default_rng(2)
+    x, factors = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(3, 4, 2, 5))
+
+    @tf.function
+    def turned(x):
+        with forms.traced_for("cpu", few_tokens=few_tokens):
+            result = kernels.transpose(x, (1, 2, 0, 3))
+        return result, tf.gradients(result * factors.astype("f"), x)[0]
+
+    result, gradient = turned(tf.constant(x, "float32"))
+    np.testing.assert_array_equal(result, x.astype("f").transpose(1, 2, 0, 3))
+    np.testing.assert_array_equal(gradient, factors.astype("f").transpose(2, 0, 1, 3))
+
+
 def test_batches_of_few_tokens_have_a_form_of_their_own():
     """Where a step runs alone; among many others a small batch does not repay another trace."""
     config = TOY.model_copy(update={"max_position_embeddings": 300})
