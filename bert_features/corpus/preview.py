@@ -195,8 +195,8 @@ def plan(
       BertFeaturesError: says in one sentence what was wrong.
     """
     inputs = find_inputs(input_path)
-    check_cache(config)
     checkpoint = check_input_and_checkpoint(config, *inputs)
+    check_cache(config)  # last, as it makes a folder
     import_tensorflow(config.runtime, config.device)
     from bert_features.extraction.assembly import MegabatchResults
     from bert_features.extraction.preparation import Preparation

@@ -12,7 +12,7 @@ from bert_features import extract
 from bert_features.cli import app
 from bert_features.config.extract_config import ExtractConfig
 from bert_features.corpus.preview import plan, suggest_buckets
-from bert_features.errors import OutputError
+from bert_features.errors import CheckpointError, OutputError
 
 pytestmark = pytest.mark.usefixtures("kept_steps")
 
@@ -122,6 +122,13 @@ def test_the_command_draws_it(toy, text):
 def test_a_cache_that_a_run_would_refuse_is_refused(toy, text):
     with pytest.raises(OutputError, match="is an address"):
         plan(ExtractConfig(checkpoint=toy, cache="s3://bucket/cache"), text)
+
+
+def test_a_plan_that_is_refused_makes_no_folder(tmp_path, text):
+    cache = tmp_path / "cache"
+    with pytest.raises(CheckpointError):
+        plan(ExtractConfig(checkpoint=str(tmp_path), cache=str(cache)), text)
+    assert not cache.exists()
 
 
 def test_the_command_prints_json(toy, text):
