@@ -121,7 +121,7 @@ def test_the_command_draws_it(toy, text):
 
 def test_a_cache_that_a_run_would_refuse_is_refused(toy, text):
     with pytest.raises(OutputError, match="is an address"):
-        plan(ExtractConfig(checkpoint=toy, cache="s3://bucket/cache"), text)
+        plan(ExtractConfig(checkpoint=toy, layers=-1, do_lower_case=True, cache="s3://b/c"), text)
 
 
 def test_a_plan_that_is_refused_makes_no_folder(tmp_path, text):
