@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.checkpoints.weights.weight_readers import some
-from bert_features.encoder.forms import chosen_forms
+from bert_features.encoder.forms import chosen_forms, traced_for
 from bert_features.encoder.kinds import Predictions
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
@@ -130,7 +130,15 @@ class GraphStep:
             features[name] = tf.TensorSpec(spec.shape.merge_with(shape), spec.dtype)
         key = (chosen_forms(), tuple(str(spec.shape) for spec in features.values()))
         if key not in self._built:
-            self._built[key] = self._build(features)
+            try:
+                self._built[key] = self._build(features)
+            except LookupError as error:
+                forms = chosen_forms()
+                if type(error) is not LookupError or not forms.fixed_weights:
+                    raise
+                # It asks for gradients, which products of fixed weights have not.
+                with traced_for("cpu", row_limit=forms.row_limit, narrow=forms.narrow):
+                    self._built[key] = self._build(features)
         return self._built[key]
 
     def _build(self, specs: Mapping[str, tf.TensorSpec]) -> _Built:

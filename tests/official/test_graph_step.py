@@ -107,6 +107,33 @@ def test_as_xla_compiles_it_on_several_gpus(checkpoint):
     check_classified(list(estimator.predict(input_fn)))
 
 
+def attributions(features, mode, checkpoint):
+    model = modeling.BertModel(TOY, False, features["input_ids"], features["input_mask"])
+    tf.train.init_from_checkpoint(checkpoint, {"bert/": "bert/"})
+    by = [model.get_embedding_output()]
+    (gradients,) = tf.gradients(model.get_pooled_output()[:, :3], by)
+    return tf.estimator.EstimatorSpec(mode, {"gradients": gradients})
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_gradients_are_those_of_a_plain_graph(checkpoint, copies):
+    """In the forms of operations for few tokens, and for more, of which some have no gradient."""
+    batch = {name: np.tile(FEATURES[name], (copies, 1)) for name in ("input_ids", "input_mask")}
+
+    def model_fn(features, mode):
+        return attributions(features, mode, checkpoint)
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        plain = model_fn({name: tf.constant(value) for name, value in batch.items()}, "infer")
+        session.run(tf.global_variables_initializer())
+        wanted = session.run(plain.predictions["gradients"])
+    estimator = Estimator(model_fn)
+    results = list(estimator.predict(lambda: tf.data.Dataset.from_tensors(batch)))
+    got = [result["gradients"] for result in results]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)
+    assert np.abs(wanted).max() > 0.1
+
+
 def test_the_model_fn_learns_the_rows_of_its_device(checkpoint):
     seen = []
 
