@@ -112,7 +112,7 @@ def test_only_layers_have_the_number_of_a_layer(tmp_path: Path) -> None:
     sidecar = tmp_path / "f.jsonl.metadata.json"
     new = path.read_text()
     assert re.findall('"index": (.*?),', new)[:3] == ["-2", '"masked_lm"', '"masked_lm_ids"']
-    assert read_features(path).layers == [-2]
+    assert read_features(path).layers == [-2, -1, -1]
     sidecar.unlink()
     names = {feature.name: feature.layers for feature in read_features(path).features}
     assert names == {"layer_output_0": (-2,), "masked_lm": (), "masked_lm_ids": ()}

@@ -73,7 +73,8 @@ def state_dict(arrays, *more):
     pairs, storages = {}, {}
     for key, (name, array) in enumerate(arrays.items()):
         strides = [stride // array.itemsize for stride in array.strides]
-        kind = {4: "torch FloatStorage", 2: "torch HalfStorage"}[array.itemsize]
+        # An array of another size has too few bytes for its storage, as in a damaged file.
+        kind = "torch HalfStorage" if array.itemsize == 2 else "torch FloatStorage"
         stored = storage(str(key), array.size, kind, *more)
         pairs[name] = tensor(stored, array.shape, strides)
         storages[str(key)] = array.tobytes()
