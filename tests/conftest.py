@@ -80,7 +80,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     # A command or worker of an earlier test says that the process is its own.
     quiet_tensorflow._is_own_process = False
     os.environ.pop("PYTHONSAFEPATH", None)
-    os.environ.pop("KERAS_BACKEND", None)  # these tests are on TensorFlow, as are their processes
     eight = item.get_closest_marker("eight_devices") is not None
     tensorflow_devices._cpu = _all_cpus if eight else lambda: (None, 1)
 

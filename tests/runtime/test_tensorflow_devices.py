@@ -119,9 +119,7 @@ def test_a_signal_ends_the_wait_for_a_host_that_is_no_tpu(tmp_path, minilm_dir, 
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         environment = os.environ | {"TPU_NAME": f"grpc://127.0.0.1:{server.getsockname()[1]}"}
-        # Whatever KERAS_BACKEND is here: JAX asks no TPU over the network.
         command = [sys.executable, "-m", "bert_features", "extract", str(tmp_path / "texts.txt")]
-        command += ["--runtime", "tensorflow"]
         with subprocess.Popen(
             [*command, "--checkpoint", str(minilm_dir), "--output", str(tmp_path / "out.jsonl")],
             env=environment,
