@@ -29,7 +29,7 @@ import platform
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -276,27 +276,13 @@ def _measure_length(
             if not cosine >= LOWEST_COSINE:
                 raise ProgramError(f"its vectors differ from ours: lowest cosine {cosine:.5f}")
             rows[name], cosines[name] = _best_rows(worker, length, options), cosine
-    speeds: dict[str, list[float]] = {name: [] for name in rows}
-    for turn in range(options.rounds):
-        for name in list(rows) if turn % 2 == 0 else list(rows)[::-1]:
-            with _noting(problems, f"{name}, {model}, {length} tokens"):
-                taken = workers[name].seconds(rows[name], length, options.steps)
-                speeds[name].append(rows[name] * length * options.steps / taken)
+
+    def speed(name: str) -> float:
+        taken = workers[name].seconds(rows[name], length, options.steps)
+        return rows[name] * length * options.steps / taken
+
     flops = flops_per_token(config, length)
-    return [
-        {
-            "model": model,
-            "length": length,
-            "program": name,
-            "rows": rows[name],
-            "tokens_per_second": statistics.median(values),
-            "rounds": values,
-            "lowest_cosine": cosines[name],
-            "tflops": statistics.median(values) * flops / 1e12,
-        }
-        for name, values in speeds.items()
-        if values
-    ]
+    return _in_turns(model, length, rows, cosines, speed, flops, options.rounds, problems)
 
 
 def mixed_lengths(name: str, longest: int, tokens: int) -> np.ndarray:
@@ -321,7 +307,7 @@ def _measure_mixed(
     )
     few = lengths[: len(lengths) // 8 + 1]
     reference = workers[OURS].text_vectors(few, options.tokens[0])
-    best, cosines, speeds = {}, {}, {}
+    best, cosines = {}, {}
     for program, worker in workers.items():
         with _noting(problems, f"{program}, {model}, {name}"):
             cosine = _lowest_cosine(reference, worker.text_vectors(few, options.tokens[0]))
@@ -332,20 +318,39 @@ def _measure_mixed(
                 with _noting(problems, f"{program}, {model}, {name}, batches of {tokens} tokens"):
                     worker.text_seconds(lengths, tokens)  # compiles
                     taken[worker.text_seconds(lengths, tokens)] = tokens
-            best[program], cosines[program], speeds[program] = taken[min(taken)], cosine, []
-    for turn in range(options.rounds):
-        for program in list(best) if turn % 2 == 0 else list(best)[::-1]:
-            with _noting(problems, f"{program}, {model}, {name}"):
-                seconds = workers[program].text_seconds(lengths, best[program])
-                speeds[program].append(lengths.sum() / seconds)
+            best[program], cosines[program] = taken[min(taken)], cosine
+
+    def speed(program: str) -> float:
+        return float(lengths.sum() / workers[program].text_seconds(lengths, best[program]))
+
+    rows = {program: f"{tokens} tokens" for program, tokens in best.items()}
     # The operations grow evenly with the length, so those of a token are those at this one.
     flops = flops_per_token(config, (lengths**2).sum() / lengths.sum())
+    return _in_turns(model, name, rows, cosines, speed, flops, options.rounds, problems)
+
+
+def _in_turns(
+    model: str,
+    length: int | str,
+    rows: Mapping[str, int | str],
+    cosines: Mapping[str, float],
+    speed: Callable[[str], float],
+    flops: float,
+    rounds: int,
+    problems: list[str],
+) -> list[dict[str, Any]]:
+    """The result of each program in `rows`, by the median of its speeds in tokens/s."""
+    speeds: dict[str, list[float]] = {program: [] for program in rows}
+    for turn in range(rounds):
+        for program in list(rows) if turn % 2 == 0 else list(rows)[::-1]:
+            with _noting(problems, f"{program}, {model}, {length}"):
+                speeds[program].append(speed(program))
     return [
         {
             "model": model,
-            "length": name,
+            "length": length,
             "program": program,
-            "rows": f"{best[program]} tokens",
+            "rows": rows[program],
             "tokens_per_second": statistics.median(values),
             "rounds": values,
             "lowest_cosine": cosines[program],
