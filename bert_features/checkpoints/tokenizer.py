@@ -72,10 +72,10 @@ def file_of(checkpoint: Checkpoint, path: Path) -> TokenizerFile:
 
     A run asks three times. Only a `tokenizer.json` is read again, as its values take up to 100 MB.
     """
-    kept: dict[str, TokenizerFile] = vars(checkpoint).setdefault("_tokenizer", {})
-    file = kept.get("file") or read_tokenizer(path, checkpoint.config.model_type)
+    kept: dict[Path, TokenizerFile] = vars(checkpoint).setdefault("_tokenizers", {})
+    file = kept.get(path) or read_tokenizer(path, checkpoint.config.model_type)
     if not isinstance(file, JsonModel):
-        kept["file"] = file
+        kept[path] = file
     return file
 
 
