@@ -147,6 +147,8 @@ class _Source:
         names = [feature.name for feature in self.vectors]
         if not names or (level == "token" and not file.has_token_ids):
             has = ", ".join(dict.fromkeys(feature.level for feature in file.features))
+            if has == "row":
+                raise OutputError(f"{file.path} is shuffled already; shuffle what it came from")
             raise OutputError(
                 f"{file.path} has {has} features in format {file.format}; pass another level than "
                 f"{level}, or extract it in a format with token ids, not jsonl"

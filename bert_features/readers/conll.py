@@ -66,8 +66,9 @@ def _column(
         is_last = (field.lower(), names) == ("ner", INPUT_FORMATS["conll"].columns)
         column = 0 if is_last else names.index(field.lower()) + 1
     else:
+        usual = " by default" * (getattr(source.input_format, setting) is None)
         raise source.error(
-            f"{setting} is {field!r}; allowed: the number of a column, from 1, or one of "
+            f"{setting} is {field!r}{usual}; allowed: the number of a column, from 1, or one of "
             f"{', '.join(names)}",
             lines[0][0],
         )

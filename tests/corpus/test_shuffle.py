@@ -345,7 +345,7 @@ def test_sources_without_rows_are_refused(tmp_path):
     store = shuffle_features(
         write_source(tmp_path / "s.npz", make_source()), tmp_path / "s", seed=1
     )
-    with pytest.raises(OutputError, match="row features"):
+    with pytest.raises(OutputError, match="is shuffled already"):
         shuffle_features(store.path, tmp_path / "store", seed=1)
     folder = write_source_folder(tmp_path / "folder")
     with pytest.raises(OutputError, match="holds the source"):
