@@ -96,9 +96,10 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame, or one that called it, is Python's import."""
+    """Whether a frame, or one that called it, is Python's import of a module for the first time."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        code = frame.f_code
+        if (code.co_filename, code.co_name) == ("<frozen importlib._bootstrap>", "_find_and_load"):
             return True
         frame = frame.f_back
     return False

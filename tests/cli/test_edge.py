@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pyarrow as pa
@@ -138,6 +139,23 @@ def test_an_interruption_during_the_imports_ends_the_process_quietly(text, out, 
     result = subprocess.run([sys.executable, "-c", INTERRUPTED, *command], capture_output=True)
     assert result.stderr == b""
     assert result.returncode in (-signal.SIGINT, 130)  # a shell calls both 130
+
+
+def test_an_interruption_as_a_name_is_imported_of_a_loaded_package_is_said(monkeypatch, capsys):
+    """Python then asks the package for its names, from code of its own."""
+
+    class Package(types.ModuleType):
+        @property
+        def name(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    package = Package("loaded_package")
+    package.__path__ = []
+    monkeypatch.setitem(sys.modules, "loaded_package", package)
+    monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("ended without a line"))
+    with pytest.raises(typer.Exit), edge.guard(debug=False):
+        from loaded_package import name  # noqa: F401
+    assert capsys.readouterr().err == "bert-features: interrupted by SIGTERM\n"
 
 
 def test_closed_standard_input_and_error_stay_out_of_files(tmp_path):
