@@ -20,6 +20,7 @@ from bert_features.config.layers import ALL, DEFAULT_LAYERS
 from bert_features.config.output_specs import output_names
 from bert_features.files import STDOUT, is_url
 from bert_features.files.reporting import describe_size
+from bert_features.monitor import interruption
 from bert_features.monitor.run import RunMonitor
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ def extract(
                 progress=report,
                 monitor=monitor,
             )
-        except KeyboardInterrupt:
+        except (Exception, KeyboardInterrupt):  # a library may make another error of it
+            if interruption.received is None:
+                raise
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
             if is_url(output) or is_folder(output):  # an address is always that of a folder
                 again = " without --overwrite" if overwrite else ""

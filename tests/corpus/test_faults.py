@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import time
 
 import numpy as np
@@ -163,13 +164,21 @@ def test_a_record_with_other_counts_is_refused(config, texts, tmp_path):
         extract(config(), texts, f"{tmp_path}/out/")
 
 
-def test_an_interrupted_run_with_overwrite_says_how_to_go_on(texts, tmp_path, monkeypatch):
+@pytest.mark.parametrize("library", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_run_with_overwrite_says_how_to_go_on(texts, tmp_path, monkeypatch, library):
+    """Whatever error a library makes of the interruption."""
+
     def interrupted(*arguments, **keywords):
-        raise KeyboardInterrupt
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise library from None
 
     monkeypatch.setattr(job, "extract", interrupted)
     result = run_command("extract", texts, "-o", f"{tmp_path}/out/", "--overwrite")
-    assert (result.exit_code, "without --overwrite" in result.stderr) == (130, True)
+    again = "finished shards are kept; the same command without --overwrite resumes the run"
+    assert result.stderr == f"bert-features: interrupted by SIGTERM; {again}\n"
+    assert result.exit_code == 143
 
 
 def test_versions_of_jax_count_where_it_computes():
