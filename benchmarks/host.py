@@ -1,6 +1,6 @@
 """How fast the host is when the device costs nothing: reading, tokenizing, batching, writing.
 
-    .venv/bin/python benchmarks/host.py TEXTS FOLDER [--megabytes 400] [--rounds 3]
+    .venv/bin/python benchmarks/host.py TEXTS FOLDER [--megabytes 400] [--rounds 3] [--device 1.95]
 
 The device step is replaced by arrays of zeros that were made beforehand, in batches as for one TPU
 chip. Everything else is what `extract` runs. The rows are made of the words of TEXTS, and have 5,
@@ -16,6 +16,9 @@ such thread, and no such line. The table of formats has the whole job. Medians o
 `--model` measures the stages on one core and predicts speeds from them: no faster than all cores
 together, nor than the slowest of the threads, each of which runs its stages alone. It compares the
 prediction with the whole job on one core and on two, and prints what more cores would make.
+
+`--device` imitates a device that computes so many M tokens/s, one batch after the other; the table
+then says which share of the time it has nothing to do.
 """
 
 import argparse
@@ -72,8 +75,10 @@ class NullRuntime(Runtime):
     name = "tensorflow"
     devices = NullDevices("tpu", 1)
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float = math.inf) -> None:
         self.outputs: tuple[OutputSpec, ...] = ()
+        self.rate = rate  # tokens a second, padding included
+        self.busy = 0.0  # seconds so far
 
     def compile(self, step: Any, weights: Any, **arrangement: Any) -> CompiledStep:
         """The step; `outputs` must be set before its first call."""
@@ -91,6 +96,7 @@ class NullStep(CompiledStep):
     def __init__(self, runtime: NullRuntime) -> None:
         self._runtime = runtime
         self._zeros: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
+        self._free = 0.0  # when the device ends its last batch, by time.monotonic
 
     def __call__(self, batch: Mapping[str, np.ndarray]) -> Started:
         """Starts a batch."""
@@ -102,7 +108,15 @@ class NullStep(CompiledStep):
             )
             for output in self._runtime.outputs
         }
-        return Started(lambda: outputs, lambda: True)
+        seconds = rows * length / self._runtime.rate
+        self._runtime.busy += seconds
+        ended = self._free = max(self._free, time.monotonic()) + seconds
+
+        def wait() -> dict[str, np.ndarray]:
+            time.sleep(max(0.0, ended - time.monotonic()))
+            return outputs
+
+        return Started(wait, lambda: time.monotonic() >= ended)
 
     def _array(self, output: OutputSpec, rows: tuple[int, ...]) -> np.ndarray:
         shape = (*rows, output.width)
@@ -112,9 +126,8 @@ class NullStep(CompiledStep):
         return self._zeros[key]
 
 
-def make_extractor(level: str, *, packing: bool) -> FeatureExtractor:
-    """An extractor of one output of width 768 whose device step costs nothing."""
-    runtime = NullRuntime()
+def make_extractor(level: str, runtime: NullRuntime, *, packing: bool) -> FeatureExtractor:
+    """An extractor of one output of width 768 whose device step computes nothing."""
     config = ExtractConfig.of(
         {
             "layers": [-1, -2],
@@ -261,16 +274,21 @@ def keep_to_cores(count: int) -> None:
 
 
 def print_job(
-    level: str, length: int, format: str, tokens: int, seconds: tuple[float, float]
+    level: str,
+    length: int,
+    format: str,
+    tokens: int,
+    seconds: tuple[float, float],
+    busy: float,
 ) -> None:
-    """A line for the whole job."""
+    """A line for the whole job, whose device is busy for some seconds."""
     elapsed, cpu = seconds
     vectors = tokens / length if level == "sequence" else tokens
     vectors -= 2 * tokens / length if level == "word" else 0
     print(
         f"| {level} | {length} | {format} | {tokens / elapsed / 1e6:.2f} "
         f"| {tokens / length / elapsed / 1e3:.1f} | {vectors * 768 * 2 / elapsed / 1e6:.0f} "
-        f"| {cpu / tokens * 1e6:.2f} | {cpu / elapsed:.2f} |",
+        f"| {cpu / tokens * 1e6:.2f} | {cpu / elapsed:.2f} | {1 - busy / elapsed:.0%} |",
         flush=True,
     )
 
@@ -285,15 +303,19 @@ def main() -> None:
         print("| level | length | up to | CPU s added per M tokens | M tokens/s |")
         print("|---|---|---|---|---|")
     else:
-        print("| level | length | format | M tokens/s | k rows/s | MB/s | CPU s/M tokens | cores |")
-        print("|---|---|---|---|---|---|---|---|")
+        print(
+            "| level | length | format | M tokens/s | k rows/s | MB/s | CPU s/M tokens | cores "
+            "| device idle |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for level in arguments.levels:
-            extractor = make_extractor(level, packing=not arguments.no_packing)
+            runtime = NullRuntime(1e6 * arguments.device)
+            extractor = make_extractor(level, runtime, packing=not arguments.no_packing)
             gc.freeze()  # TensorFlow's objects, as in a command: see `machine.quiet_tensorflow`
             words = words_of_one_token(arguments.texts, extractor)
             for length in arguments.lengths:
-                _measure_length(extractor, level, length, words, Path(folder), arguments)
+                _measure_length(runtime, extractor, level, length, words, Path(folder), arguments)
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -308,6 +330,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lengths", nargs="*", type=int, default=LENGTHS)
     parser.add_argument("--levels", nargs="*", default=LEVELS, choices=LEVELS)
     parser.add_argument("--formats", nargs="*", default=FAST, choices=list(FORMATS))
+    parser.add_argument(
+        "--device", type=float, default=math.inf, help="M tokens/s of an imitated device"
+    )
     parser.add_argument("--no-packing", action="store_true", help="each text in a row of its own")
     parser.add_argument("--model", action="store_true", help="predictions for more cores alone")
     parser.add_argument("--stages", action="store_true", help="the table of stages alone")
@@ -315,6 +340,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _measure_length(
+    runtime: NullRuntime,
     extractor: FeatureExtractor,
     level: str,
     length: int,
@@ -347,12 +373,14 @@ def _measure_length(
         job = {STAGES[-1]: runs[STAGES[-1]]}
         print_model(tokens, one, measure(job, output, arguments.rounds))
         return
+    runtime.busy = 0.0
     seconds = measure(runs, output, arguments.rounds)
     if arguments.stages:
         print_stages(level, length, tokens, seconds)
         return
+    busy = runtime.busy / len(runs) / (arguments.rounds + 1)
     for format, values in seconds.items():
-        print_job(level, length, format, tokens, values)
+        print_job(level, length, format, tokens, values, busy)
 
 
 if __name__ == "__main__":
