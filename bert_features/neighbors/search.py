@@ -18,8 +18,6 @@ import numpy as np
 
 from bert_features.errors import ConfigError
 from bert_features.extraction.similarity import SIMILARITY_FUNCTIONS
-from bert_features.formats.reader import FeatureFile
-from bert_features.formats.records import Feature
 
 # Values of the largest array that the comparison of a block makes.
 _MAX_VALUES = 1 << 22
@@ -64,28 +62,6 @@ def check_top(top: int) -> None:
         raise ConfigError(f"top is {top}; allowed: an integer of at least 1")
 
 
-def blocks(
-    file: FeatureFile, feature: Feature
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The vectors of a feature in the order of the file; raises OutputError if it is damaged.
-
-    Yields:
-      Vectors [N, D]; the number of each one's record, int64 [N]; its place in that record, int64
-      [N], 0 where a record has one vector.
-    """
-    first = 0
-    for values, row_splits in file.blocks(feature.name):
-        count = len(values) if row_splits is None else len(row_splits) - 1
-        records = np.arange(first, first + count)
-        positions = np.zeros(len(values), np.int64)
-        if row_splits is not None:
-            lengths = np.diff(row_splits)
-            records = np.repeat(records, lengths)
-            positions = np.arange(len(values)) - np.repeat(row_splits[:-1], lengths)
-        yield values, records, positions
-        first += count
-
-
 class Search:
     """Finds the vectors nearest to some queries among blocks of vectors.
 
@@ -128,38 +104,43 @@ class Search:
     def add(
         self,
         vectors: np.ndarray,
-        records: np.ndarray,
-        positions: np.ndarray,
-        squares: np.ndarray | None = None,
+        first: int,
+        row_splits: np.ndarray | None = None,
+        norms: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compares a block: vectors [N, D] of any floating type, and their places, int64 [N] each.
+        """Compares a block of records, which come in the order of the file.
 
-        Blocks come in ascending order of their records. `squares` are what an earlier search
-        returned for the same vectors.
+        Args:
+          vectors: [N, D] of any floating type.
+          first: the number of the first record.
+          row_splits: int64, where the vectors of each record begin and end; None if each has one.
+          norms: what an earlier search returned for the same block.
 
         Returns:
-          Their squared lengths, float32 [N].
+          The lengths of the vectors, float32 [N]; NaN where float32 may not hold one, and for
+          vectors that are left out.
         """
-        known = np.empty(len(vectors), np.float32) if squares is None else squares
+        known = np.empty(len(vectors), np.float32) if norms is None else norms
         step = max(1, _MAX_VALUES // max(self._queries.shape))
         for start in range(0, len(vectors), step):
             part = slice(start, start + step)
-            # Aligned: in an .npz file values may begin at any byte, where products are slow.
+            # Aligned: in an .npz file of others values may begin at any byte.
             values = np.require(vectors[part], np.float32, ["C", "ALIGNED"])
-            if squares is None:
-                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                    np.einsum("nd,nd->n", values, values, out=known[part])
-            self._add(values, records[part], positions[part], known[part])
+            if norms is None:
+                known[part] = _norms(values)
+            for query, rows, exact in self._near(values, known[part]):
+                rows += start
+                records = rows if row_splits is None else row_splits.searchsorted(rows, "right") - 1
+                positions = rows - (rows if row_splits is None else row_splits[records])
+                places = records + first, positions
+                self._hits[query] = self._hits[query].joined(self._top, exact, *places)
         return known
 
-    def _add(
-        self,
-        vectors: np.ndarray,
-        records: np.ndarray,
-        positions: np.ndarray,
-        squares: np.ndarray,
-    ) -> None:
-        upper, errors = self._compare(vectors, squares)
+    def _near(
+        self, vectors: np.ndarray, norms: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """For each query that has any: vectors that may be hits, int64 [R], and similarities."""
+        upper, errors = self._compare(vectors, norms)
         # What a vector must exceed to be a hit, float32 [Q], in units of the query's length.
         least = np.array([hits.bound(self._top) for hits in self._hits])
         if not self._cosine:
@@ -174,10 +155,9 @@ class Search:
                 lower = np.where(np.isinf(highest), -np.inf, highest - 2 * errors[rows])
                 rows = rows[highest >= np.partition(lower, -self._top)[-self._top]]
             exact = self._exact(vectors[rows], self._queries[query], self._lengths[query])
-            places = records[rows], positions[rows]
-            self._hits[query] = self._hits[query].joined(self._top, exact, *places)
+            yield int(query), rows, exact
 
-    def _compare(self, vectors: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _compare(self, vectors: np.ndarray, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds of the similarities, in units of the query's length.
 
         Returns:
@@ -189,16 +169,15 @@ class Search:
                 upper = np.einsum("nd,d->n", vectors, self._units[0])[:, None]
             else:
                 upper = vectors @ self._units.T
-        usual = (squares > _LEAST_SQUARE) & (squares < _LARGEST_SQUARE)
-        norms = np.sqrt(np.where(usual, squares, np.float32(1)))
-        with np.errstate(over="ignore", invalid="ignore"):
             if self._cosine:
                 upper /= norms[:, None]
-            errors = np.full_like(norms, self._error) if self._cosine else norms * self._error
+                errors = np.broadcast_to(self._error, norms.shape)
+            else:
+                errors = norms * self._error
             upper += errors[:, None]
-        unusual = np.flatnonzero(~usual)
+        unusual = np.flatnonzero(np.isnan(norms))
         upper[unusual] = np.where(self._is_usable(vectors[unusual]), np.inf, -np.inf)[:, None]
-        self.counts["compared"] += int(usual.sum())
+        self.counts["compared"] += len(norms) - len(unusual)
         return upper, errors
 
     def _is_usable(self, vectors: np.ndarray) -> np.ndarray:
@@ -220,6 +199,14 @@ class Search:
         norms = np.sqrt((wide * wide).sum(axis=1))
         cosines: np.ndarray = np.clip(products / (norms * length), -1.0, 1.0)
         return cosines
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """The lengths of vectors, float32 [N] of [N, D]; NaN where float32 may not hold one."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.einsum("nd,nd->n", vectors, vectors)
+    usual = (squares > _LEAST_SQUARE) & (squares < _LARGEST_SQUARE)
+    return np.sqrt(np.where(usual, squares, np.float32(np.nan)))
 
 
 class SparseSearch:

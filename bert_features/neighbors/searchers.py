@@ -16,14 +16,14 @@ from bert_features.formats.records import Feature, ShortRepr
 from bert_features.formats.small_vectors import restore
 from bert_features.neighbors.maxsim import Match, MaxSimSearch, Query, best_match, matches
 from bert_features.neighbors.queries import Options, embed, load_extractor, prompt_of_queries
-from bert_features.neighbors.search import Hits, Search, SparseSearch, blocks
+from bert_features.neighbors.search import Hits, Search, SparseSearch
 from bert_features.readers.input_example import InputExample
 
 logger = logging.getLogger("bert_features")
 
-# For each open file the squared lengths of the vectors of each feature, float32 [N] for each block:
-# as costly as the products with one query, and the same in the next search.
-_SQUARES: WeakKeyDictionary[FeatureFile, dict[str, dict[int, np.ndarray]]] = WeakKeyDictionary()
+# For each open file the lengths of each feature's vectors, float32 [N] for each block: as costly as
+# the products with a query, and the same in the next search.
+_NORMS: WeakKeyDictionary[FeatureFile, dict[str, dict[int, np.ndarray]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,11 +106,12 @@ class VectorSearcher:
         similarity = self.options.similarity or "cosine"
         search = Search(queries, top=self.options.top, similarity=similarity)
         # What an address holds may change unseen.
-        kept = {} if is_url(file.path) else _SQUARES.setdefault(file, {})
-        known = kept.setdefault(feature.name, {})
-        for number, (values, records, positions) in enumerate(blocks(file, feature)):
-            block = restore(values, feature), records, positions
-            known[number] = search.add(*block, squares=known.get(number))
+        kept = {} if is_url(file.path) else _NORMS.setdefault(file, {})
+        known, first = kept.setdefault(feature.name, {}), 0
+        for number, (values, row_splits) in enumerate(file.blocks(feature.name)):
+            block = restore(values, feature), first, row_splits
+            known[number] = search.add(*block, known.get(number))
+            first += len(values) if row_splits is None else len(row_splits) - 1
         _warn(search.counts)
         return search.hits()
 

@@ -22,9 +22,7 @@ def brute_force(vectors, query, similarity):
 def find(vectors, queries, *, top, similarity="cosine", block=7):
     search = Search(queries, top=top, similarity=similarity)
     for start in range(0, len(vectors), block):
-        part = vectors[start : start + block]
-        records = np.arange(start, start + len(part))
-        search.add(part, records, np.zeros(len(part), np.int64))
+        search.add(vectors[start : start + block], start)
     return search
 
 
