@@ -62,9 +62,13 @@ def make_batch(
     framed = [["[CLS]", *row, "[SEP]"] for row in rows]
 
     def vectors_of(level: str, count: int) -> dict[str, np.ndarray]:
-        own = [f for f in features if f.level == level]
-        values = {f.name: rng.normal(0, 2, (count, f.stored_width)) for f in own}
-        return {f.name: values[f.name].astype(value_dtype(f.dtype)) for f in own}
+        arrays = {}
+        for f in (each for each in features if each.level == level):
+            values, dtype = rng.normal(0, 2, (count, f.stored_width)), value_dtype(f.dtype)
+            if dtype == np.uint8:  # what a negative float becomes depends on the processor
+                values = values.astype(np.int64)
+            arrays[f.name] = values.astype(dtype)
+        return arrays
 
     levels = {}
     for level in levels_of(features):

@@ -125,6 +125,7 @@ def test_the_format_of_an_output() -> None:
         output_format("f")
 
 
+@pytest.mark.slow
 def test_importing_the_package_is_cheap() -> None:
     code = """
         import sys, bert_features.formats
