@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tests.reference.tf1_checkpoint import write_directory
 from tests.toy import TOY, random_weights
 
 FRAMEWORKS = {"tensorflow", "jax", "keras"}
+COMMANDS = typer.main.get_command(app).commands
 
 
 @pytest.mark.slow
@@ -29,9 +32,8 @@ def test_help_loads_no_heavy_package_and_reading_no_framework(tmp_path):
         write(tmp_path / f"f.{format}", format, (feature,), batch)
     write_folder(tmp_path / "folder", "parquet", (feature,), batch)
     heavy = {"tensorflow_text", "numpy", "pyarrow", "h5py", "altair", "vl_convert", "sklearn"}
-    commands = typer.main.get_command(app).commands
-    helps = [[name, "--help"] for name in commands]
-    helps += [["plot", name, "--help"] for name in commands["plot"].commands]
+    helps = [[name, "--help"] for name in COMMANDS]
+    helps += [["plot", name, "--help"] for name in COMMANDS["plot"].commands]
     assert len(helps) > 17
     wanted = [  # command, part of its output, packages that it does not load
         *((each, f"Usage: root {' '.join(each[:-1])}", FRAMEWORKS | heavy) for each in helps),
@@ -44,6 +46,15 @@ def test_help_loads_no_heavy_package_and_reading_no_framework(tmp_path):
     ):
         assert (status, stderr, modules & absent) == (0, "", set()), command
         assert stdout.count(part) == (len(formats) if part.startswith(": ok") else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "imported"), [("status", {"status"}), ("stat", {*COMMANDS})])
+def test_a_command_imports_its_own_module_alone(name, imported):
+    code = "import sys; from bert_features.cli import COMMANDS; "
+    code += "print(*(name for name in COMMANDS if f'bert_features.cli.{name}' in sys.modules))"
+    line = [sys.executable, "-c", code, name, "folder"]
+    assert {*subprocess.check_output(line, text=True).split()} == imported
 
 
 ERRORS = [
@@ -127,9 +138,6 @@ def test_cheap_errors_come_before_the_frameworks(toy, family_files, tmp_path, mo
     names = ["albert", "empty.json", "half.jsonl", "in.csv", "in.txt", "old.npz", "old.png", "toy"]
     names += ["twice.jsonl", "uncased_toy"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-
-
-COMMANDS = typer.main.get_command(app).commands
 
 
 @pytest.mark.parametrize("name", COMMANDS)
