@@ -192,7 +192,8 @@ def _verdict(
     if not agreeing:
         found = (
             f"no edition agrees. If the first block differs too, the embeddings, the segment or "
-            f"the form of the GELU (erf there) is another; else a later block. {name} is meant"
+            f"the form of the GELU (erf there) is another; else a later block. A fine-tuned "
+            f"{name} differs too"
         )
         return Finding("tutorials", "broken", found)
     parts = [f"{e} with segment {s} ({editions[e]['about']})" for e, s in agreeing]
