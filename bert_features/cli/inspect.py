@@ -116,7 +116,7 @@ def _signature(checkpoint: "Checkpoint") -> dict[str, Any] | None:
     if not checkpoint.weights.in_saved_model:
         return None
     import_tensorflow()
-    from bert_features.export.description import read_signature
+    from bert_features.export.inspection import read_signature
 
     signature = read_signature(checkpoint.weights.root)
     return None if signature is None else dataclasses.asdict(signature)

@@ -21,9 +21,9 @@ from bert_features.config.output_specs import (
     needs_pooler,
 )
 from bert_features.config.packing import POSITION_IDS, SPAN_BOUNDS, TARGET_IDS, TEXT_NUMBERS
+from bert_features.encoder.computations import COMPUTE, Encoded, Head, Predictions
 from bert_features.encoder.forms import products_traced_in
 from bert_features.encoder.int8 import INT8_DENSE, quantize
-from bert_features.encoder.kinds import COMPUTE, Encoded, Head, Predictions
 from bert_features.encoder.masked_lm import MaskedLMHead
 from bert_features.encoder.modeling import BertEncoder
 from bert_features.encoder.parts import DENSE, load_weights

@@ -23,8 +23,8 @@ from bert_features.config.features import OutputSpec
 from bert_features.config.levels import LEVELS
 from bert_features.config.packing import TARGET_IDS
 from bert_features.extraction.counts import CUT, UNIT_COUNTS, Counts, find_non_finite
-from bert_features.extraction.kinds import DeviceValues, assembly_of
 from bert_features.extraction.memory import Memory
+from bert_features.extraction.placement import DeviceValues, assembly_of
 from bert_features.extraction.units import columns_of_units, finish_on_host, vectors_of_units
 from bert_features.formats.records import FeatureBatch, Rows, splits_of
 from bert_features.monitor.stages import StageClock

@@ -19,8 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_features.checkpoints.weights.weight_readers import some
+from bert_features.encoder.computations import Predictions
 from bert_features.encoder.forms import chosen_forms, traced_for
-from bert_features.encoder.kinds import Predictions
 from bert_features.encoder.types import Tensor
 from bert_features.errors import CheckpointError, ConfigError
 from bert_features.official.model_fn import EstimatorSpec, ModeKeys

@@ -10,7 +10,7 @@ from bert_features.config.bert_config import BertConfig
 from bert_features.config.features import OutputDtype
 from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import Combine, OutputConfig
-from bert_features.encoder.kinds import Predictions
+from bert_features.encoder.computations import Predictions
 from bert_features.encoder.step import DeviceStep, FloatPrecision, Inputs
 from bert_features.errors import ConfigError
 from bert_features.official import modeling

@@ -11,8 +11,8 @@ from bert_features.config.output_specs import plan_outputs
 from bert_features.config.outputs import Combine, OutputConfig
 from bert_features.config.poolings import DOUBLE_WIDTH, POOLINGS
 from bert_features.encoder import pooling
+from bert_features.encoder.computations import COMPUTE
 from bert_features.encoder.forms import traced_for
-from bert_features.encoder.kinds import COMPUTE
 from bert_features.encoder.outputs import EncoderOutputs
 from bert_features.encoder.pooling import compute_outputs
 from tests.encoder import gradients

@@ -33,7 +33,7 @@ class Context(NamedTuple):
 class OutputKind(ABC):
     """A kind of output: the settings that it takes, what it cannot do, and its features.
 
-    `encoder.kinds` computes it, and `extraction.kinds` says how its rows are put together.
+    `encoder.computations` computes it, `extraction.placement` says how its rows are put together.
 
     Attributes:
       name: its name in the setting `kind`.

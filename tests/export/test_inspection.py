@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_features.errors import OutputError
-from bert_features.export.description import read_signature
+from bert_features.export.inspection import read_signature
 
 
 def test_an_export_of_ids_agrees_with_the_loaded_model(toy_ids):
