@@ -52,7 +52,7 @@ def test_a_kind(toy, tmp_path):
         kinds.Kind = Literal[tuple(kinds.KINDS)]
 
         from keras import ops
-        from bert_features.encoder import kinds as computed
+        from bert_features.encoder import computations as computed
 
         def compute(encoded, outputs):
             wide = computed.COMPUTE["layers"](encoded, [replace(o, width=8) for o in outputs])
