@@ -7,19 +7,27 @@ need it, so `--help` does not.
 
 import importlib
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from bert_features.cli.command import app
+from bert_features.cli import command
 from bert_features.cli.edge import leave, report, secure_standard_streams
 from bert_features.cli.help import COMMANDS
 from bert_features.cli.logs import LOG_JSON, error_line, log_form
 from bert_features.errors import printable
 
-# Each module registers its command. All together take as long as typer and pydantic.
-for _name in {*COMMANDS} & {*sys.argv[1:2]} or COMMANDS:
-    importlib.import_module(f"{__name__}.{_name}")
 
-__all__ = ["app", "main"]
+def __getattr__(name: str) -> Any:
+    """`app`, the application of all commands."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _register(COMMANDS)
+    return command.app
+
+
+def _register(names: Iterable[str]) -> None:
+    for name in names:  # each module registers its command
+        importlib.import_module(f"{__name__}.{name}")
 
 
 def main() -> None:
@@ -27,7 +35,9 @@ def main() -> None:
     with log_form(as_json=LOG_JSON in sys.argv):
         try:
             secure_standard_streams()
-            status = app(standalone_mode=False)
+            # All modules together take as long as typer and pydantic.
+            _register({*COMMANDS} & {*sys.argv[1:2]} or COMMANDS)
+            status = command.app(standalone_mode=False)
             if not status:  # else an error is printed already
                 sys.stdout.flush()
         except Exception as error:

@@ -49,12 +49,19 @@ def test_help_loads_no_heavy_package_and_reading_no_framework(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "imported"), [("status", {"status"}), ("stat", {*COMMANDS})])
-def test_a_command_imports_its_own_module_alone(name, imported):
-    code = "import sys; from bert_features.cli import COMMANDS; "
-    code += "print(*(name for name in COMMANDS if f'bert_features.cli.{name}' in sys.modules))"
-    line = [sys.executable, "-c", code, name, "folder"]
-    assert {*subprocess.check_output(line, text=True).split()} == imported
+@pytest.mark.parametrize(
+    ("call", "line", "imported"),
+    [
+        ("from bert_features.cli import main; main()", ["status", "--help"], {"status"}),
+        ("from bert_features.cli import main; main()", ["--help"], {*COMMANDS}),
+        ("from bert_features.cli import app", ["status"], {*COMMANDS}),  # of another program
+    ],
+)
+def test_a_command_imports_its_own_module_alone(call, line, imported):
+    code = f"import sys; {call}; print(*sys.modules, file=sys.stderr)"
+    run = [sys.executable, "-c", code, *line]
+    modules = subprocess.run(run, capture_output=True, text=True, check=True).stderr.split()
+    assert {name for name in COMMANDS if f"bert_features.cli.{name}" in modules} == imported
 
 
 ERRORS = [
