@@ -131,14 +131,14 @@ def extract(
                 progress=report,
                 monitor=monitor,
             )
-        except (Exception, KeyboardInterrupt):  # a library may make another error of it
+        except (Exception, KeyboardInterrupt) as error:  # a library may make another one of it
             if interruption.received is None:
                 raise
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"
             if is_url(output) or is_folder(output):  # an address is always that of a folder
                 again = " without --overwrite" if overwrite else ""
                 left = f"finished shards are kept; the same command{again} resumes the run"
-            raise KeyboardInterrupt(left) from None
+            raise KeyboardInterrupt(left) from error
     tokens = summary.counts.tokens - summary.before.tokens
     facts = RunFacts(
         *(settings, inputs, output, monitor, tokens),
