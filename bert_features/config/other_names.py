@@ -13,6 +13,7 @@ _MEANT = {
     "long_text": "truncation allow_long_sentences",
     "normalize": "normalize_embeddings",
     "dim": "truncate_dim",
+    "'do_lower_case'": "uncased cased",
     "precision": "torch_dtype",
     "lists of words": "is_tokenized is_split_into_words",
     "extractor(texts)[0].tokens": "show_tokens tokenize",

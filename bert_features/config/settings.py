@@ -250,8 +250,8 @@ class Settings(BaseModel):
             return str(raised)
         key = str(detail["loc"][0])
         if key not in cls.known():
-            names = [*cls.known()]
-            hint = did_you_mean(key, {name: repr(name) for name in names}, count=1)
+            names = [*map(repr, cls.known())]
+            hint = did_you_mean(key, dict(zip(cls.known(), names, strict=True)), count=1)
             if len(names) > _MAX_NAMES:
                 names[_FEW:] = ["…; bert-features extract --help-all lists all"]
             known = hint_of(key) or hint.strip() or f"allowed: {', '.join(names)}"

@@ -102,16 +102,15 @@ def nearest(
 
 def choose_feature(file: FeatureFile, name: str | None) -> Feature:
     """The feature of a name, or the only one; raises ConfigError if there is none, or several."""
+    if any(feature.level == "row" for feature in file.features):
+        raise ConfigError(f"{file.path} has shuffled rows; search the file that they came from")
     names = ", ".join(repr(feature.name) for feature in file.features)
     if name is None and len(file.features) > 1:
-        raise ConfigError(
-            f"{file.path} has {len(file.features)} features; pass feature, one of {names}"
-        )
+        first = file.features[0].name
+        raise ConfigError(f"{file.path} has features {names}; pass one, as feature={first!r}")
     chosen = next((each for each in file.features if name in (None, each.name)), None)
     if chosen is None:
         raise ConfigError(f"feature is {name!r}; allowed in {file.path}: {names}")
-    if chosen.level == "row":
-        raise ConfigError(f"{file.path} has shuffled rows; search the file that they came from")
     if not KINDS[chosen.kind].search:
         raise ConfigError(
             f"{chosen.name} has kind '{chosen.kind}', which has no neighbors; name a feature of "
