@@ -50,7 +50,8 @@ class LayerSimilarity(Chart):
     @property
     def _heat_map(self) -> HeatMap:
         values: Any = dict(enumerate(self.values))
-        return HeatMap(*self.layers, *self.layers, values, 0, titles=self.models, value="CKA")
+        one, other = (name.replace(", ", ",\n") for name in self.models)
+        return HeatMap(*self.layers, *self.layers, values, 0, titles=(one, other), value="CKA")
 
     def data(self) -> dict[str, list[dict[str, Any]]]:
         """The cells."""
@@ -61,7 +62,7 @@ class LayerSimilarity(Chart):
         heat_map, title = self._heat_map, f"Linear CKA of each pair of layers, {self.rows}"
         maps = [
             replace(heat_map, shown=str(i)).draw(title=alt.Title(name, **PANEL_TITLE))
-            for i, name in enumerate(["the same rows", "rows permuted"])
+            for i, name in enumerate(["the same rows", "null: rows permuted"])
         ]
         parameters = heat_map.label_parameters()
         return finish(alt.hconcat(*maps), title, "unbiased estimator", *parameters)

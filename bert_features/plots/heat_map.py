@@ -28,7 +28,7 @@ class HeatMap:
       cosines: by layer, K matrices, float32 [R, C].
       layer: the layer that is shown first.
       borders: positions at which a line divides rows and columns.
-      titles: titles of the axes of rows and columns.
+      titles: titles of the axes of rows and columns, of one or several lines.
       value: the name of the values.
       scale: the colours of the values; by default from the lowest cosine to 1.
       shown: an expression for the number of the matrix that is shown.
@@ -85,7 +85,7 @@ class HeatMap:
         size = 12 if cell > 20 else 10
         axis: dict[str, Any] = {"domain": False, "ticks": False, "titleLimit": _SIDE}
         axis |= {"labelFontSize": size, "labelLimit": 400, "labelOverlap": False}
-        row_title, column_title = (title or None for title in self.titles)
+        row_title, column_title = (title.split("\n") if title else None for title in self.titles)
         angle = 0 if max(map(len, self.columns)) <= 2 else -90
         across = alt.Axis(
             labelExpr="columns[datum.value]", labelAngle=angle, title=column_title, **axis
