@@ -70,7 +70,7 @@ class NullDevices(Devices):
 
 
 class NullRuntime(Runtime):
-    """A runtime whose step gives zeros at once."""
+    """A runtime whose step gives zeros, at once or when the imitated device has the time."""
 
     name = "tensorflow"
     devices = NullDevices("tpu", 1)
@@ -336,7 +336,12 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--no-packing", action="store_true", help="each text in a row of its own")
     parser.add_argument("--model", action="store_true", help="predictions for more cores alone")
     parser.add_argument("--stages", action="store_true", help="the table of stages alone")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.device <= 0 or (
+        arguments.device < math.inf and (arguments.stages or arguments.model)
+    ):
+        parser.error("--device is a positive number, without --stages and --model")
+    return arguments
 
 
 def _measure_length(
