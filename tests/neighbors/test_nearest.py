@@ -107,6 +107,8 @@ def test_an_open_file_keeps_the_lengths_of_each_feature(tmp_path, monkeypatch):
         for feature in features:
             expected = nearest(path, query, feature=feature.name, top=2)
             assert nearest(file, query, feature=feature.name, top=2) == expected
+    monkeypatch.setattr("bert_features.neighbors.search._norms", None)  # not computed again
+    assert nearest(file, query, feature="other", top=2) == expected
 
 
 def test_vectors_that_are_left_out_are_counted(tmp_path, caplog):
