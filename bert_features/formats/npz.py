@@ -23,6 +23,7 @@ import json
 import math
 import os
 import struct
+import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -40,6 +41,9 @@ MEMBER_MAGIC = b"PK\x03\x04"
 # A field of it that only pads, as of Android's zipalign: its id, its length, the alignment.
 _PADDING = struct.Struct("<HHH")
 _PADDING_ID, _ALIGNMENT, _ZIP64_BYTES = 0xD935, 64, 20
+# NumPy parses a header as Python, which in Python 3.11 may fail in two threads at a time
+# (SystemError: AST constructor recursion depth mismatch).
+_PARSING = threading.Lock()
 
 
 class Writer(ColumnWriter):
@@ -158,7 +162,8 @@ def _map_member(file: io.BufferedReader, info: zipfile.ZipInfo) -> np.ndarray:
     file.seek(begin)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{info.filename} has a header of another version")
-    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+    with _PARSING:
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
     size = int(np.prod(shape)) * dtype.itemsize
     if fortran_order or dtype.hasobject or file.tell() + size != begin + info.file_size:
         raise ValueError(f"{info.filename} is not a plain array of its length")

@@ -1,8 +1,11 @@
 """.npz as NumPy reads it."""
 
 import json
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -48,3 +51,23 @@ def test_equal_rows_are_equal_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     with zipfile.ZipFile(tmp_path / "a.npz") as archive:  # and at any time
         assert {info.date_time[0] for info in archive.infolist()} == {1980}
+
+
+def test_headers_are_parsed_in_one_thread_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11 may fail to parse in two."""
+    write(path := tmp_path / "f.npz", "npz", EVERYTHING, *some_batches(EVERYTHING, "int"))
+    parse, inside, most = np.lib.format.read_array_header_1_0, [0], [0]
+
+    def read(file: IO[bytes]) -> object:
+        inside[0] += 1
+        most.append(inside[0])
+        time.sleep(0.001)
+        inside[0] -= 1
+        return parse(file)
+
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", read)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: read_features(path), range(4)))
+    assert max(most) == 1
