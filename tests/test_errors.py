@@ -73,6 +73,7 @@ def messages():
                 yield f"{path.name}:{call.lineno}", text
 
 
+@pytest.mark.slow
 def test_every_message_says_what_was_received_and_what_is_allowed():
     found = dict(messages())
     assert len(found) > 400

@@ -114,6 +114,7 @@ def spoil(monkeypatch, change):
     monkeypatch.setattr(FeatureExtractor, "__call__", spoiled)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device", "kept_steps")
 @pytest.mark.parametrize(
     ("change", "failed"),

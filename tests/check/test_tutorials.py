@@ -113,6 +113,7 @@ def test_a_cased_vocabulary_fails_at_the_pieces(tmp_path, config, vocabulary, ex
     assert (pieces.status, "or its casing" in pieces.found) == ("broken", True)
 
 
+@pytest.mark.slow
 def test_another_checkpoint_has_its_own_numbers_and_the_ids_of_the_vocabulary(minilm_dir):
     found = {f.check: f for f in check_tutorials(device="cpu")}
     assert [f.status for f in found.values()][:4] == ["ok"] * 4  # pieces and shapes
@@ -124,6 +125,7 @@ def test_another_checkpoint_has_its_own_numbers_and_the_ids_of_the_vocabulary(mi
     )
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_another_size_is_another_checkpoint(tmp_path, config, vocabulary, expected):
     folder = write(tmp_path / "c", config, vocabulary, random_weights(config, scale=0.4))
     cased = expected["checkpoint"] | {"vocab_size": 28996}

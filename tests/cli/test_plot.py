@@ -99,6 +99,7 @@ def test_the_report_of_a_probe_and_its_test(toy, csv, out):
     assert (wrong.exit_code, test.read_bytes()) == (1, before)
 
 
+@pytest.mark.slow
 def test_texts_of_a_word_may_be_options(toy, csv, out):
     texts = ["--text", "is this it", "--text", "this a b"]
     result = plot(toy, csv, "word", "this", *texts, "-o", out / "new.svg")

@@ -30,6 +30,7 @@ def content_of(folder):
     return dict(zip(names, store.read_all(names), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["local", "s3", "gs"])
 def test_hosts_one_after_the_other_write_the_folder_of_one(config, texts, tmp_path, place, request):
     extract(config(), texts, f"{tmp_path}/one/")
@@ -75,6 +76,7 @@ def _any(hosts):
     return any(host.poll() is not None for host in hosts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["s3", "gs"])
 def test_hosts_at_once_in_a_store(config, texts, tmp_path, place, request):
     extract(config(), texts, f"{tmp_path}/one/")

@@ -75,6 +75,7 @@ def test_two_processes_write_the_bytes_of_one(config, texts, tmp_path):
     assert (monitor.device, monitor.processes, monitor.shards) == ("cpu", 2, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_error_in_a_process_is_the_error_of_the_run(toy, many, tmp_path):
     mine = tmp_path / "in.txt"

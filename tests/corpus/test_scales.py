@@ -291,6 +291,7 @@ def test_more_texts_than_a_computer_counts(config, texts, tmp_path, caplog):
     assert "int8 vectors (" not in caplog.text
 
 
+@pytest.mark.slow
 def test_neighbors_of_small_vectors(config, texts, tmp_path):
     extract(config(*ALL), texts, tmp_path / "out.parquet")
     floats = vectors(tmp_path / "out.parquet", "float32")

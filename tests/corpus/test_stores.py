@@ -136,6 +136,7 @@ def test_a_run_ends_when_a_shard_cannot_be_uploaded_and_can_go_on(
     assert content_of(address) == local_content(config(), texts, tmp_path)
 
 
+@pytest.mark.slow
 def test_repair_computes_nothing_while_the_server_does_not_answer(config, texts, s3):
     extract(config(), texts, f"{s3.bucket}/run/")
     s3.requests.clear()

@@ -136,6 +136,7 @@ def test_auto_pooling_and_length_are_those_of_the_folder(tmp_path, weights):
     np.testing.assert_allclose(result["s"], extractor.encode(texts), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("export", "hidden_act"), [("toy_text", "gelu_erf"), ("toy_ids", "gelu_tanh")]
 )

@@ -195,6 +195,7 @@ def stand_in(columns):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["truncate", "window"])
 def test_packed_rows_give_the_same_as_rows_of_their_own(tokenizer, policy):
     """Every level, with pairs, empty texts, windows of long texts, and several megabatches."""

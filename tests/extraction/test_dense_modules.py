@@ -37,6 +37,7 @@ def test_the_vectors_are_those_of_sentence_transformers(tmp_path, name):
     close(vectors[2], reference(folder, a_boat, POOLINGS[name], **wanted))
 
 
+@pytest.mark.slow
 def test_what_the_user_sets_stays(tmp_path):
     """The folder scales a vector of 12 values, then keeps 5."""
     folder = write("sentence_t5", tmp_path / "in")

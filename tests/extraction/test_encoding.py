@@ -65,6 +65,7 @@ def test_a_batch_is_free_once_its_user_has_dropped_it(extractor):
     assert values() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["token", "word", "half"])
 def test_tokens_and_words_are_padded_or_ragged(extractor, records, output):
     wanted = [record.features[output] for record in records]

@@ -37,6 +37,7 @@ def extractor(minilm_dir):
     return FeatureExtractor.from_checkpoint(minilm_dir, layers="all", precision="int8")
 
 
+@pytest.mark.slow
 @needs_vnni
 def test_every_layer_is_near_the_vectors_in_float32(extractor, minilm_dir):
     exact = FeatureExtractor.from_checkpoint(minilm_dir, layers="all")(TEXTS)
@@ -51,6 +52,7 @@ def test_every_layer_is_near_the_vectors_in_float32(extractor, minilm_dir):
         assert near.min() < 0.99999
 
 
+@pytest.mark.slow
 @needs_vnni
 def test_the_errors_that_a_run_logs_are_those_of_its_vectors(extractor, minilm_dir):
     exact = FeatureExtractor.from_checkpoint(minilm_dir, layers="all")(TEXTS)
@@ -74,6 +76,7 @@ def test_a_text_has_the_same_vectors_in_every_batch(extractor):
             np.testing.assert_array_equal(values, among.features[name])
 
 
+@pytest.mark.slow
 @needs_vnni
 def test_ranges_depend_on_the_checkpoint_alone(extractor, minilm_dir):
     other = FeatureExtractor.from_checkpoint(
@@ -85,6 +88,7 @@ def test_ranges_depend_on_the_checkpoint_alone(extractor, minilm_dir):
         np.testing.assert_array_equal(one.numpy(), another.numpy())
 
 
+@pytest.mark.slow
 @needs_vnni
 def test_a_run_says_how_exact_it_is_before_its_first_text(minilm_dir, tmp_path, caplog):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
@@ -162,6 +166,7 @@ def test_weights_that_are_not_finite_are_refused(monkeypatch, minilm_dir, name, 
         FeatureExtractor.from_checkpoint(minilm_dir, precision="int8")
 
 
+@pytest.mark.slow
 @needs_vnni
 def test_only_the_thread_that_judges_computes_in_float32(extractor, minilm_dir):
     """A graph that another thread traced meanwhile would stay in float32."""

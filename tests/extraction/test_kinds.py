@@ -38,6 +38,7 @@ def checkpoint_of(toy, tmp_path):
     return lambda name: others.get(name, toy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_killed_run_repeats_and_the_cache_change_nothing(name, checkpoint_of, tmp_path):
     rows = [{"text": text, "s": [[0, len(text) // 2, "half"]]} for text in TEXTS]

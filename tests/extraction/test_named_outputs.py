@@ -154,6 +154,7 @@ def test_exactly_one_vector_for_each_word_of_the_input(toy):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_words_that_are_cut_off_are_zero_and_told(toy):
     extractor = FeatureExtractor.from_checkpoint(
         toy, layers=(-1,), level="word", **{**SETTINGS, "max_seq_length": 6, "buckets": ()}

@@ -173,6 +173,7 @@ def test_the_cache_of_other_settings_is_not_used(run, tmp_path, other):
     assert counts.examples_from_cache == 0
 
 
+@pytest.mark.slow
 def test_outputs_in_another_order_have_a_cache_of_their_own(run, tmp_path):
     means = {"level": "sequence", "pooling": "mean"}
     outputs = [{"name": "a", **means}, {"name": "b", "layers": 0, **means}]

@@ -65,6 +65,7 @@ def test_canaries_are_the_third_vectors_of_the_texts(toy, settings):
         np.testing.assert_allclose(got, wanted[:, order(output.width)], rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_wide_vector_is_kept_in_part_which_fewer_features_only_continue(minilm_dir):
     """With more features each has fewer values, which are the first of those of one feature."""
     one = FeatureExtractor.from_checkpoint(minilm_dir, layers=(-1,))
@@ -96,6 +97,7 @@ def test_kinds_with_units_of_their_own(tmp_path):
     assert likely.canaries[name].shape == (8, 4)
 
 
+@pytest.mark.slow
 def test_a_default_is_the_value_that_it_stands_for(tmp_path):
     """A setting that is written out with the value of the default changes nothing."""
     folder = sparse_encoder.write("splade", tmp_path / "splade")

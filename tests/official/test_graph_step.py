@@ -115,6 +115,7 @@ def attributions(features, mode, checkpoint):
     return tf.estimator.EstimatorSpec(mode, {"gradients": gradients})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 3])
 def test_gradients_are_those_of_a_plain_graph(checkpoint, copies):
     """In the forms of operations for few tokens, and for more, of which some have no gradient."""

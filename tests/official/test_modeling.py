@@ -283,6 +283,7 @@ def test_tensors_have_the_official_names(toy, scope):
     np.testing.assert_allclose(got["pooler/dense/Tanh"], wanted, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_what_is_fed_is_computed_with(toy):
     """Attributions and attacks feed the embeddings, or ask for gradients by an output."""
     ids, other = (random_batch(TOY, [6, 6], 6, seed=s)["input_word_ids"] for s in (1, 2))

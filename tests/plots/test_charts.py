@@ -178,6 +178,7 @@ def test_a_page_is_drawn_from_its_data_and_loads_nothing(written, name):
     assert not re.findall(r"\b(?:src|href)=", markup)
 
 
+@pytest.mark.slow
 def test_the_slider_of_a_page_goes_through_the_layers(written):
     data = read_data(written("similarity", ".html").read_text(encoding="utf-8"))
     (layer,) = (parameter for parameter in data["params"] if parameter["name"] == "layer")

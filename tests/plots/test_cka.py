@@ -65,6 +65,7 @@ def second(tmp_path, batch):
     return write_source(tmp_path / "b.parquet", related(batch, OTHERS, 30.0), OTHERS, "parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_each_layer_with_each_is_as_defined(first, second, batch, monkeypatch, limit):
     """In blocks of 64 rows with a pass for each layer, and at once."""
@@ -211,6 +212,7 @@ def test_vectors_of_texts_are_joined_by_the_checksum_of_the_texts(tmp_path):
             compare_layers(*map(paths.get, pair))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(cka, "_BLOCK_BYTES", 1 << 18)
     peaks = []

@@ -113,6 +113,7 @@ def test_an_address_without_an_answer_is_no_tpu(tmp_path, monkeypatch, variable,
         assert f"127.0.0.1:{port} does not answer" in devices.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_wait_for_a_host_that_is_no_tpu(tmp_path, minilm_dir, number):
     (tmp_path / "texts.txt").write_text("a text\n")

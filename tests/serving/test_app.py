@@ -103,6 +103,7 @@ class TestFeatures:
         assert list(answer["results"][0]["features"]) == [f"all_layers_{i}" for i in layers]
         assert [feature["layers"] for feature in answer["features"]] == [[i] for i in layers]
 
+    @pytest.mark.slow
     def test_dtypes_of_two_bytes_become_numbers(self, client, extractor):
         features = post(client, texts=["it is"], outputs=["half", "brain"]).json()["results"][0]
         (record,) = extractor(["it is"])

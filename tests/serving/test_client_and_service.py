@@ -122,6 +122,7 @@ def test_words_and_pairs(client, extractor):
     assert_close(client.encode(pairs), extractor.encode(pairs, "mean"))
 
 
+@pytest.mark.slow
 def test_spans_go_with_their_texts(extractor_of, service_of, monkeypatch):
     monkeypatch.setattr(engine_module.Engine, "warm_up", lambda *given, **options: None)
     outputs = [{"name": "span", "layers": [-1], "level": "span"}, {"name": "t", "layers": [-1]}]

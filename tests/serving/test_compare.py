@@ -60,6 +60,7 @@ def said(a, b, **options):
     return str(found)
 
 
+@pytest.mark.slow
 def test_files_and_folders(make):
     one, shards = make("mean.npz"), make("mean", shard_examples=2)
     assert said(one, shards) == said(str(shards), read_features(one)) == EQUAL
