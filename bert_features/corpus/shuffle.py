@@ -33,6 +33,7 @@ from bert_features.formats.folder import FeatureFolder
 from bert_features.formats.groups import ENOUGH_BYTES
 from bert_features.formats.manifest import MANIFEST, InputEntry, Manifest, ShardEntry
 from bert_features.formats.records import FeatureBatch, Rows, splits_of
+from bert_features.runtime.loop import prefetched
 
 # The number that a row has beside its position, and what it is in the source.
 _NUMBERS = {"token": ("token_id", "token_ids"), "word": ("num_pieces", "word_num_pieces")}
@@ -214,7 +215,7 @@ def _scatter(source: _Source, seed: int, paths: list[Path]) -> int:
     import pyarrow as pa
 
     bits, total = np.random.PCG64(seed), 0
-    for units, places in source.rows():
+    for units, places in prefetched(source.rows()):  # read beside writing
         keys = bits.random_raw(len(places))
         parts = (keys >> 32) * np.uint64(len(paths)) >> 32
         order = np.argsort(parts, kind="stable")
@@ -262,7 +263,7 @@ def _write(source: _Source, paths: list[Path], manifest: Manifest) -> None:
     step, finished = max(1, ENOUGH_BYTES // source.row_bytes), []
     steps = [[*range(0, shard.records, step), shard.records] for shard in manifest.shards]
     sizes = (stop - start for each in steps for start, stop in pairwise(each))
-    blocks = _blocks(source, paths, sizes)
+    blocks = prefetched(_blocks(source, paths, sizes))  # sorted beside writing
     for number, bounds in enumerate(steps):
         path, counts = Path(manifest.path(number)), Counts(bounds[-1], bounds[-1])
         with open_writer(
