@@ -9,6 +9,7 @@ Shape legend: `T` tokens or words of several texts, `R` rows, `D` width of a fea
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -215,17 +216,18 @@ def _scatter(source: _Source, seed: int, paths: list[Path]) -> int:
     import pyarrow as pa
 
     bits, total = np.random.PCG64(seed), 0
-    for units, places in prefetched(source.rows()):  # read beside writing
-        keys = bits.random_raw(len(places))
-        parts = (keys >> 32) * np.uint64(len(paths)) >> 32
-        order = np.argsort(parts, kind="stable")
-        rows = convert_to_arrow(units.take(places[order]), source.features, source.schema)
-        keyed = pa.record_batch([pa.array(keys[order]), *rows.columns], schema=source.with_keys)
-        ends = np.searchsorted(parts[order], np.arange(len(paths) + 1, dtype=np.uint64))
-        for path, (start, stop) in zip(paths, pairwise(ends.tolist()), strict=True):
-            with path.open("ab") as file:
-                file.write(keyed[start:stop].serialize())
-        total += len(places)
+    with closing(prefetched(source.rows())) as read:  # beside writing
+        for units, places in read:
+            keys = bits.random_raw(len(places))
+            parts = (keys >> 32) * np.uint64(len(paths)) >> 32
+            order = np.argsort(parts, kind="stable")
+            rows = convert_to_arrow(units.take(places[order]), source.features, source.schema)
+            keyed = pa.record_batch([pa.array(keys[order]), *rows.columns], schema=source.with_keys)
+            ends = np.searchsorted(parts[order], np.arange(len(paths) + 1, dtype=np.uint64))
+            for path, (start, stop) in zip(paths, pairwise(ends.tolist()), strict=True):
+                with path.open("ab") as file:
+                    file.write(keyed[start:stop].serialize())
+            total += len(places)
     return total
 
 
@@ -263,23 +265,24 @@ def _write(source: _Source, paths: list[Path], manifest: Manifest) -> None:
     step, finished = max(1, ENOUGH_BYTES // source.row_bytes), []
     steps = [[*range(0, shard.records, step), shard.records] for shard in manifest.shards]
     sizes = (stop - start for each in steps for start, stop in pairwise(each))
-    blocks = prefetched(_blocks(source, paths, sizes))  # sorted beside writing
-    for number, bounds in enumerate(steps):
-        path, counts = Path(manifest.path(number)), Counts(bounds[-1], bounds[-1])
-        with open_writer(
-            path,
-            format=manifest.format,
-            features=source.features,
-            metadata={RECIPE: manifest.recipe.to_json(), "order": manifest.order},
-            id_type=manifest.id_type,
-            checksum=True,
-        ) as writer:
-            for block in islice(blocks, len(bounds) - 1):
-                block.counts["non_finite"] = bad = np.zeros(len(block), bool)
-                for feature in source.vectors:
-                    found = find_non_finite(block.sequence[feature.name])
-                    bad |= False if found is None else found
-                counts.non_finite_examples += int(bad.sum())
-                writer.write(block)
-        finished.append(describe_shard(path, manifest.format, counts, writer.crc32c))
+    # Sorted beside writing.
+    with closing(prefetched(_blocks(source, paths, sizes))) as blocks:
+        for number, bounds in enumerate(steps):
+            path, counts = Path(manifest.path(number)), Counts(bounds[-1], bounds[-1])
+            with open_writer(
+                path,
+                format=manifest.format,
+                features=source.features,
+                metadata={RECIPE: manifest.recipe.to_json(), "order": manifest.order},
+                id_type=manifest.id_type,
+                checksum=True,
+            ) as writer:
+                for block in islice(blocks, len(bounds) - 1):
+                    block.counts["non_finite"] = bad = np.zeros(len(block), bool)
+                    for feature in source.vectors:
+                        found = find_non_finite(block.sequence[feature.name])
+                        bad |= False if found is None else found
+                    counts.non_finite_examples += int(bad.sum())
+                    writer.write(block)
+            finished.append(describe_shard(path, manifest.format, counts, writer.crc32c))
     replace(manifest, finished=tuple(finished)).write()

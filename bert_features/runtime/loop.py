@@ -78,7 +78,7 @@ def _finish_first(
     return item, outputs
 
 
-def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
+def prefetched(items: Iterator[_Item]) -> Generator[_Item, None, None]:
     """The same items, taken by a thread of their own.
 
     That thread may block in TensorFlow on slow input; the caller's thread still hears Ctrl-C. It
