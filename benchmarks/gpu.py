@@ -31,7 +31,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 # Before JAX is imported, here and in the child processes: JAX would reserve most of the GPU memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -217,19 +217,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     for model, config in options.models.items():
         with _workers([OURS, *installed], config, options.device, report) as workers:
+            run = _Run(model, config, workers, options, report["problems"])
             report["device"] = workers[OURS].facts["device"]
             report["peak_tflops"] = options.peak_tflops or peak_of(report["device"])
             for length in options.lengths:
                 print(f"{model}, {length} tokens", file=sys.stderr)
-                report["results"] += _measure_length(
-                    model, config, length, workers, options, report["problems"]
-                )
+                report["results"] += _measure_length(run, length)
                 _save(report, options)
             for name in MIXED:
                 print(f"{model}, {name}", file=sys.stderr)
-                report["results"] += _measure_mixed(
-                    model, config, name, workers, options, report["problems"]
-                )
+                report["results"] += _measure_mixed(run, name)
                 _save(report, options)
     return report
 
@@ -258,31 +255,33 @@ def _workers(
         yield workers
 
 
-def _measure_length(
-    model: str,
-    config: BertConfig,
-    length: int,
-    workers: dict[str, Worker],
-    options: argparse.Namespace,
-    problems: list[str],
-) -> list[dict[str, Any]]:
+class _Run(NamedTuple):
+    """A model, the programs that compute it, by name, and where their errors are noted."""
+
+    model: str
+    config: BertConfig
+    workers: dict[str, Worker]
+    options: argparse.Namespace
+    problems: list[str]
+
+
+def _measure_length(run: _Run, length: int) -> list[dict[str, Any]]:
     """A row for each program whose vectors agree with ours, at its fastest batch size."""
-    batch = random_batch(config, max(options.tokens[0] // length, 1), length, padded=True, seed=99)
+    workers, options = run.workers, run.options
+    count = max(options.tokens[0] // length, 1)
+    batch = random_batch(run.config, count, length, padded=True, seed=99)
     reference = workers[OURS].vectors(batch)
     rows, cosines = {}, {}
     for name, worker in workers.items():
-        with _noting(problems, f"{name}, {model}, {length} tokens"):
-            cosine = _lowest_cosine(reference, worker.vectors(batch))
-            if not cosine >= LOWEST_COSINE:
-                raise ProgramError(f"its vectors differ from ours: lowest cosine {cosine:.5f}")
-            rows[name], cosines[name] = _best_rows(worker, length, options), cosine
+        with _noting(run.problems, f"{name}, {run.model}, {length} tokens"):
+            cosines[name] = _lowest_cosine(reference, worker.vectors(batch))
+            rows[name] = _best_rows(worker, length, options)
 
     def speed(name: str) -> float:
         taken = workers[name].seconds(rows[name], length, options.steps)
         return rows[name] * length * options.steps / taken
 
-    flops = flops_per_token(config, length)
-    return _in_turns(model, length, rows, cosines, speed, flops, options.rounds, problems)
+    return _in_turns(run, length, rows, cosines, speed, flops_per_token(run.config, length))
 
 
 def mixed_lengths(name: str, longest: int, tokens: int) -> np.ndarray:
@@ -293,61 +292,53 @@ def mixed_lengths(name: str, longest: int, tokens: int) -> np.ndarray:
     return lengths[: int(np.searchsorted(np.cumsum(lengths), tokens)) + 1]
 
 
-def _measure_mixed(
-    model: str,
-    config: BertConfig,
-    name: str,
-    workers: dict[str, Worker],
-    options: argparse.Namespace,
-    problems: list[str],
-) -> list[dict[str, Any]]:
+def _measure_mixed(run: _Run, name: str) -> list[dict[str, Any]]:
     """As `_measure_length`, for texts of several lengths; its `length` is their name."""
-    lengths = mixed_lengths(
-        name, config.max_position_embeddings, options.steps * max(options.tokens)
-    )
+    workers, options = run.workers, run.options
+    longest, total = run.config.max_position_embeddings, options.steps * max(options.tokens)
+    lengths = mixed_lengths(name, longest, total)
     few = lengths[: len(lengths) // 8 + 1]
     reference = workers[OURS].text_vectors(few, options.tokens[0])
     best, cosines = {}, {}
     for program, worker in workers.items():
-        with _noting(problems, f"{program}, {model}, {name}"):
-            cosine = _lowest_cosine(reference, worker.text_vectors(few, options.tokens[0]))
-            if not cosine >= LOWEST_COSINE:
-                raise ProgramError(f"its vectors differ from ours: lowest cosine {cosine:.5f}")
+        where = f"{program}, {run.model}, {name}"
+        with _noting(run.problems, where):
+            theirs = worker.text_vectors(few, options.tokens[0])
+            cosines[program] = _lowest_cosine(reference, theirs)
             taken = {}
             for tokens in options.tokens:
-                with _noting(problems, f"{program}, {model}, {name}, batches of {tokens} tokens"):
+                with _noting(run.problems, f"{where}, batches of {tokens} tokens"):
                     worker.text_seconds(lengths, tokens)  # compiles
                     taken[worker.text_seconds(lengths, tokens)] = tokens
-            best[program], cosines[program] = taken[min(taken)], cosine
+            if taken:
+                best[program] = taken[min(taken)]
 
     def speed(program: str) -> float:
         return float(lengths.sum() / workers[program].text_seconds(lengths, best[program]))
 
     rows = {program: f"{tokens} tokens" for program, tokens in best.items()}
     # The operations grow evenly with the length, so those of a token are those at this one.
-    flops = flops_per_token(config, (lengths**2).sum() / lengths.sum())
-    return _in_turns(model, name, rows, cosines, speed, flops, options.rounds, problems)
+    flops = flops_per_token(run.config, (lengths**2).sum() / lengths.sum())
+    return _in_turns(run, name, rows, cosines, speed, flops)
 
 
 def _in_turns(
-    model: str,
+    run: _Run,
     length: int | str,
     rows: Mapping[str, int | str],
     cosines: Mapping[str, float],
     speed: Callable[[str], float],
     flops: float,
-    rounds: int,
-    problems: list[str],
 ) -> list[dict[str, Any]]:
     """The result of each program in `rows`, by the median of its speeds in tokens/s."""
     speeds: dict[str, list[float]] = {program: [] for program in rows}
-    for turn in range(rounds):
+    for turn in range(run.options.rounds):
         for program in list(rows) if turn % 2 == 0 else list(rows)[::-1]:
-            with _noting(problems, f"{program}, {model}, {length}"):
+            with _noting(run.problems, f"{program}, {run.model}, {length}"):
                 speeds[program].append(speed(program))
     return [
         {
-            "model": model,
+            "model": run.model,
             "length": length,
             "program": program,
             "rows": rows[program],
@@ -389,9 +380,13 @@ def _best_rows(worker: Worker, length: int, options: argparse.Namespace) -> int:
 
 
 def _lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The lowest cosine of two vectors of one row; ProgramError if it is too low."""
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return float(((a * b).sum(axis=1) / norms).min())
+    lowest = float(((a * b).sum(axis=1) / norms).min())
+    if not lowest >= LOWEST_COSINE:
+        raise ProgramError(f"its vectors differ from ours: lowest cosine {lowest:.5f}")
+    return lowest
 
 
 def peak_of(device: str) -> float | None:
