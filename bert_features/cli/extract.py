@@ -131,7 +131,7 @@ def extract(
                 progress=report,
                 monitor=monitor,
             )
-        except (Exception, KeyboardInterrupt) as error:  # a library may make another one of it
+        except (Exception, KeyboardInterrupt) as error:  # a library may raise another for a signal
             if interruption.received is None:
                 raise
             left = "what was written is incomplete" if output == STDOUT else "nothing was written"

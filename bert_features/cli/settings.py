@@ -32,15 +32,8 @@ _CONFIG = Annotated[
 # The settings that errors name and `ExtractConfig` does not have.
 _OTHERS = (
     *("accept_new_numbers", "ledger_path", "output_path", "overwrite", "processes", "ray"),
-    *(
-        "ray_actors",
-        "ray_resources",
-        "allowed_hosts",
-        "drain_seconds",
-        "label_field",
-        "signature",
-        "feature",
-    ),
+    *("ray_actors", "ray_resources", "allowed_hosts", "drain_seconds", "label_field", "signature"),
+    "feature",
     *(f"max_{each.name}" for each in dataclasses.fields(Limits)),
 )
 _SETTING_OR_QUOTED = re.compile(
